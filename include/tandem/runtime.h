@@ -1,0 +1,74 @@
+/* runtime.h - a process joins the cluster, and leaves it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TANDEM_RUNTIME_H
+#define TANDEM_RUNTIME_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tandem/error.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Deadlines are milliseconds from now.  Waiting for ever is written out, never a default. */
+#define TDM_FOREVER (-1)
+
+typedef struct tdm_runtime tdm_runtime;
+
+struct tdm_runtime_options {
+    size_t size_bytes; /* sizeof(struct tdm_runtime_options) */
+    const char *
+        address; /* of a daemon: "unix:/run/…/tandemd.sock", "tcp:host:port"; NULL: see below */
+    const char
+        *name_space;    /* where names of actors live; NULL: TANDEM_NAMESPACE, else "default" */
+    uint32_t cpus;      /* of a private node; 0: what the machine has */
+    uint32_t gpus;      /* virtual GPUs of a private node; 0: TANDEM_GPUS, else 4 */
+    uint64_t gpu_bytes; /* memory of each; 0: TANDEM_GPU_BYTES, else 256 MiB */
+    const char *directory; /* of a private node, for sockets and logs; NULL: made in $TMPDIR */
+    int64_t start_timeout_ms; /* for the node to be ready; 0: 10,000 */
+};
+
+#define TDM_RUNTIME_OPTIONS_INIT                                                               \
+    {                                                                                          \
+        .size_bytes = sizeof(struct tdm_runtime_options)                                       \
+    }
+
+/* Joins the node at `options->address` or TANDEM_ADDRESS; where neither is set, starts a
+ * private node (a daemon and a Redis of its own) that ends with this process however it ends.
+ * `options` may be NULL.  Blocks until the node answers.
+ *
+ * In a process that the daemon started as a worker this call *becomes the actor* and never
+ * returns: so a program that defines classes must come here before it does its own work.
+ *
+ * One runtime per process, used by one thread at a time. */
+TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
+                                     tdm_runtime **runtime_out);
+
+/* Leaves: actors that this process created end (unless detached), references become invalid, a
+ * private node stops.  Blocks until that is so, at most 10 s; then it kills.  NULL is allowed.
+ */
+TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
+
+/* The runtime of this process: the driver's own, or in an actor the worker's.  NULL outside. */
+TDM_API tdm_runtime *tdm_runtime_current(void);
+
+/* What this process is.  Strings live as long as the runtime. */
+struct tdm_runtime_info {
+    const char *node_id;   /* 32 hexadecimal digits */
+    const char *node_name; /* host name, or the name given to the daemon */
+    const char *address;   /* of the node's daemon */
+    const char *directory; /* of the node: sockets, logs */
+    const char *name_space;
+    const char *actor_id;        /* "" in a driver */
+    const char *actor_name;      /* "" in a driver or for an unnamed actor */
+    uint32_t gpus_count;         /* GPUs assigned to this actor; 0 in a driver */
+    const uint32_t *gpu_indices; /* their indices on the node, ascending */
+};
+TDM_API void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+/* tandem.h - all of Tandem's public interface. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TANDEM_TANDEM_H
+#define TANDEM_TANDEM_H
+
+#include <tandem/actor.h>
+#include <tandem/config.h>
+#include <tandem/error.h>
+#include <tandem/group.h>
+#include <tandem/job.h>
+#include <tandem/placement.h>
+#include <tandem/region.h>
+#include <tandem/runtime.h>
+#include <tandem/tensor.h>
+#include <tandem/value.h>
+
+#endif

@@ -1,0 +1,34 @@
+/* clock.c - the monotonic clock and deadlines on it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+
+#include <time.h>
+
+int64_t tdm__clock_ns(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t tdm__clock_ms(void)
+{
+    return tdm__clock_ns() / 1000000;
+}
+
+int64_t tdm__deadline_in(int64_t timeout_ms)
+{
+    return timeout_ms < 0 ? TDM__NEVER : tdm__clock_ms() + timeout_ms;
+}
+
+int64_t tdm__deadline_left(int64_t deadline_ms)
+{
+    int64_t left;
+
+    if (deadline_ms == TDM__NEVER) {
+        return -1;
+    }
+    left = deadline_ms - tdm__clock_ms();
+    return left > 0 ? left : 0;
+}

@@ -1,0 +1,20 @@
+/* clock.h - the monotonic clock and deadlines on it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_CLOCK_H
+#define TDM_RUNTIME_CLOCK_H
+
+#include <stdint.h>
+
+/* Milliseconds and nanoseconds of CLOCK_MONOTONIC. */
+int64_t tdm__clock_ms(void);
+int64_t tdm__clock_ns(void);
+
+/* A point in time on tdm__clock_ms(), or TDM__NEVER. */
+#define TDM__NEVER INT64_MAX
+
+/* The deadline `timeout_ms` from now; a negative timeout (TDM_FOREVER) is TDM__NEVER. */
+int64_t tdm__deadline_in(int64_t timeout_ms);
+/* Milliseconds left, never negative; -1 (TDM_FOREVER) for TDM__NEVER. */
+int64_t tdm__deadline_left(int64_t deadline_ms);
+
+#endif

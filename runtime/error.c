@@ -1,0 +1,82 @@
+/* error.c - status texts and the per-thread detail of the last failure. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local char error_detail[TDM__ERROR_DETAIL_BYTES];
+
+const char *tdm_strerror(tdm_status status)
+{
+    switch (status) {
+#define X(name, value, text)                                                                   \
+    case name:                                                                                 \
+        return text;
+        TDM_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+const char *tdm_error_detail(void)
+{
+    return error_detail;
+}
+
+tdm_status tdm_fail(tdm_status status, const char *format, ...)
+{
+    char text[TDM__ERROR_DETAIL_BYTES]; /* the arguments may point into error_detail */
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    memcpy(error_detail, text, sizeof(text));
+    return status;
+}
+
+tdm_status tdm__fail_errno(int error_number, const char *format, ...)
+{
+    char text[TDM__ERROR_DETAIL_BYTES - 64];
+    char reason[64];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    (void)snprintf(error_detail, sizeof(error_detail), "%s: %s", text,
+                   strerror_r(error_number, reason, sizeof(reason)));
+    return error_number == ENOMEM ? TDM_E_NOMEM : TDM_E_IO;
+}
+
+tdm_status tdm__wrap(tdm_status status, const char *format, ...)
+{
+    char context[TDM__ERROR_DETAIL_BYTES / 2];
+    char inner[TDM__ERROR_DETAIL_BYTES];
+    va_list args;
+
+    if (status == TDM_OK) {
+        return TDM_OK;
+    }
+    va_start(args, format);
+    (void)vsnprintf(context, sizeof(context), format, args);
+    va_end(args);
+    memcpy(inner, error_detail, sizeof(inner));
+    if (snprintf(error_detail, sizeof(error_detail), "%s: %s", context, inner) < 0) {
+        error_detail[0] = '\0';
+    }
+    return status;
+}
+
+void tdm_check(tdm_status status, const char *what)
+{
+    if (status != TDM_OK) {
+        (void)fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name, what,
+                      tdm_strerror(status), error_detail);
+        exit(1);
+    }
+}

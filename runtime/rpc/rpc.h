@@ -1,0 +1,154 @@
+/* rpc.h - authenticated connections that carry calls and their replies. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_RPC_H
+#define TDM_RUNTIME_RPC_H
+
+#include "runtime/id.h"
+#include "runtime/loop/loop.h"
+
+#include <tandem/value.h>
+
+/* A process has one endpoint (tdm__rpc).  It listens where others may call, and connects to
+ * those it calls; either end of a connection may call the other.  A call names a target (an
+ * actor or a service of the process) and a method, carries one packed value and up to 8 file
+ * descriptors (Unix sockets only), and is answered exactly once: by the callee's reply, or here
+ * by the reason why none can come (deadline, closed connection).
+ *
+ * Before anything else is read, both sides prove that they know the cluster's token
+ * (HMAC-SHA256 over both nonces and both identities); a peer that does not within 5 s is
+ * dropped.
+ *
+ * Order: calls on one connection arrive in the order sent.  All functions: loop thread. */
+
+struct tdm__rpc;
+struct tdm__conn;
+
+enum { TDM__TOKEN_BYTES = 32, TDM__RPC_FDS_MAX = 8, TDM__RPC_NAME_BYTES_MAX = 63 };
+/* Larger frames are refused by the sender (TDM_E_LIMIT) and drop the connection at the
+ * receiver. */
+#define TDM__RPC_FRAME_BYTES_MAX (256u << 20)
+
+enum tdm__peer_kind {
+    TDM__PEER_DRIVER = 1,
+    TDM__PEER_WORKER,
+    TDM__PEER_DAEMON,
+    TDM__PEER_TOOL
+};
+
+struct tdm__identity {
+    enum tdm__peer_kind kind;
+    struct tdm__id id;   /* of the actor (workers), the node (daemons), else random */
+    struct tdm__id node; /* where the process runs; none for a driver that has not been told */
+    int64_t pid;
+    char name[64]; /* for messages */
+};
+
+/* Makes the endpoint; copies all it is given. */
+tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *self,
+                           const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
+/* Closes every listener and connection; calls in flight complete first with TDM_E_CLOSED. */
+void tdm__rpc_destroy(struct tdm__rpc *rpc);
+/* A driver learns its node after it has connected. */
+void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *self);
+
+/* Addresses: "unix:/path" (made 0600; a stale file is replaced), "tcp:127.0.0.1:0".  Writes the
+ * address peers can use (the port filled in) to `bound_out`, if not NULL. */
+tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
+                           size_t bound_bytes);
+
+/* ---- calls that arrive ------------------------------------------------------------------- */
+
+/* A call to be answered, exactly once, by tdm__incoming_reply() or _fail(), now or later.  If
+ * its connection closes first, it must still be answered (the answer then goes nowhere). */
+struct tdm__incoming;
+
+/* Every call that arrives, on any connection, comes here. */
+typedef void tdm__serve_fn(void *arg, struct tdm__incoming *incoming);
+void tdm__rpc_serve(struct tdm__rpc *rpc, tdm__serve_fn *fn, void *arg);
+
+/* What was called.  Valid until answered. */
+const struct tdm__id *tdm__incoming_target(const struct tdm__incoming *incoming);
+const char *tdm__incoming_method(const struct tdm__incoming *incoming);
+uint64_t tdm__incoming_call_id(const struct tdm__incoming *incoming);
+/* Parsed on first use; TDM_E_PROTOCOL if the payload is no value. */
+tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out);
+tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...);
+/* Takes descriptor `index` (the caller closes it); -1 if there is none.  Others close by
+ * themselves. */
+int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index);
+/* Absolute, on this process's clock; TDM__NEVER. */
+int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming);
+/* NULL once it has closed. */
+struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming);
+const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incoming);
+
+/* Both free `incoming`.  Descriptors are duplicated, the caller keeps its own. */
+void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed,
+                         const int *fds, uint32_t fds_count);
+void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format, ...);
+/* The status and its text travel to the caller. */
+void tdm__incoming_fail(struct tdm__incoming *incoming, tdm_status status, const char *detail);
+
+/* ---- calls that leave -------------------------------------------------------------------- */
+
+/* A connection that is being made at once; calls may be sent already and leave when both sides
+ * have proved themselves.  Never blocks. */
+tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address,
+                            struct tdm__conn **conn_out);
+/* Over a connected socket (a socketpair); takes `fd` on TDM_OK.  `server` says which side waits
+ * for the other's hello. */
+tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server,
+                          struct tdm__conn **conn_out);
+
+/* Told once, later than the call that caused it, when an open or opening connection ends, after
+ * all its calls have completed: TDM_E_CLOSED, TDM_E_AUTH, TDM_E_PROTOCOL, TDM_E_IO.  The
+ * connection is freed after fn returns. */
+typedef void tdm__closed_fn(void *arg, struct tdm__conn *conn, tdm_status reason,
+                            const char *detail);
+void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg);
+/* Told for each connection that a listener accepted, once it is authenticated. */
+typedef void tdm__accepted_fn(void *arg, struct tdm__conn *conn);
+void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg);
+/* Ends it; never blocks.  What is queued is tried once more. on_closed is still told. */
+void tdm__conn_close(struct tdm__conn *conn);
+bool tdm__conn_is_open(const struct tdm__conn *conn); /* authenticated and not closing */
+/* The other side; kind 0 until it has proved itself. */
+const struct tdm__identity *tdm__conn_peer(const struct tdm__conn *conn);
+/* A place for the user of the connection. */
+void tdm__conn_set_user(struct tdm__conn *conn, void *user);
+void *tdm__conn_user(const struct tdm__conn *conn);
+
+/* What came back.  Borrowed until the callback returns; descriptors can be taken. */
+struct tdm__reply {
+    tdm_status status;
+    const char *detail;        /* why, when status is not TDM_OK; else "" */
+    struct tdm_bytes packed;   /* the callee's value */
+    int fds[TDM__RPC_FDS_MAX]; /* -1 where there is none; set to -1 to take one */
+    uint32_t fds_count;
+};
+typedef void tdm__reply_fn(void *arg, struct tdm__reply *reply);
+
+struct tdm__request {
+    struct tdm__id target; /* none: the process's services */
+    const char *method;
+    struct tdm_bytes packed; /* copied */
+    const int *fds;          /* duplicated */
+    uint32_t fds_count;
+    int64_t deadline_ms; /* tdm__clock_ms scale; TDM__NEVER; travels as what is left */
+};
+
+/* Sends a call.  `fn` runs exactly once, later, unless this fails; `fn` may be NULL.  The call
+ * id (0 is never one) can be used to forget the call. */
+tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *request,
+                          tdm__reply_fn *fn, void *arg, uint64_t *call_id_out);
+/* The reply, if it still comes, is dropped; fn will not run.  Unknown ids are ignored. */
+void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id);
+
+/* Calls and waits, driving the loop.  On TDM_OK `*document_out` (if not NULL) is the caller's;
+ * descriptors go to `fds_out[0 … *fds_count_out)` if not NULL (in: room, out: number).  A
+ * failed call's detail is the remote one. */
+tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__request *request,
+                               tdm_document **document_out, int *fds_out,
+                               uint32_t *fds_count_out);
+
+#endif

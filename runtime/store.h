@@ -1,0 +1,124 @@
+/* store.h - the cluster's shared state: versioned records, changed by transactions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_STORE_H
+#define TDM_RUNTIME_STORE_H
+
+#include "runtime/loop/loop.h"
+
+#include <stddef.h>
+#include <tandem/value.h>
+
+/* A record is a key ("actor/3f…", 1 to 200 bytes of printable ASCII without '*'), opaque bytes,
+ * and a version that is new with every change and never used twice, not even after a deletion.
+ * All changes go through one operation, commit: *check the versions that were read, write all
+ * or nothing*.  So every protocol above (placement, names, weight versions) is: read, decide,
+ * commit, and on TDM_E_CONFLICT again.  A lost reply is no danger: a commit carries an id, and
+ * the store answers a repeated id with the first outcome.
+ *
+ * Fillings: memory (the reference, in this process), redis (real), faulty (around another one:
+ * drops, delays and repeats by a seed).  Everything is asynchronous: functions return at once,
+ * callbacks run later on the loop thread, exactly once, with TDM_E_STORE when the store could
+ * not be reached by the deadline. */
+
+struct tdm__store;
+
+struct tdm__record {
+    const char *key;
+    uint64_t version;
+    struct tdm_bytes bytes;
+};
+
+/* Borrowed until the callback returns; records sorted by key. */
+typedef void tdm__store_read_fn(void *arg, tdm_status status, const struct tdm__record *records,
+                                uint32_t records_count);
+typedef void tdm__store_commit_fn(void *arg, tdm_status status);
+typedef void tdm__store_changed_fn(void *arg, const char *key);
+
+enum tdm__write_kind {
+    TDM__WRITE_PUT,    /* set the bytes */
+    TDM__WRITE_DELETE, /* remove; fine if it is not there (unless a version says otherwise) */
+    TDM__WRITE_CHECK,  /* change nothing, only check the version */
+    TDM__WRITE_TOUCH   /* renew the lease, keep the bytes; TDM_E_CONFLICT if it is gone */
+};
+
+#define TDM__VERSION_ANY  UINT64_MAX /* do not check */
+#define TDM__VERSION_NONE 0u         /* must not exist */
+
+struct tdm__write {
+    enum tdm__write_kind kind;
+    const char *key;
+    uint64_t version; /* that the record must have now */
+    struct tdm_bytes bytes;
+    int64_t lease_ms; /* 0: stays; else it vanishes unless written or touched in time */
+};
+
+struct tdm__store_ops {
+    const char *name;
+
+    void (*close)(struct tdm__store *store);
+    /* Reads the records that match any pattern: an exact key, or a prefix followed by '*'; one
+     * consistent snapshot. */
+    void (*read)(struct tdm__store *store, const char *const *patterns, uint32_t patterns_count,
+                 int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
+    /* Copies the writes (at most 1,000).  TDM_OK, TDM_E_CONFLICT (nothing was written),
+     * TDM_E_STORE (unknown outcome). */
+    void (*commit)(struct tdm__store *store, const struct tdm__write *writes,
+                   uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                   void *arg);
+    /* From now on tells every key with this prefix that was written or deleted, once per
+     * change; after a reconnect, where changes may have been missed, tells `prefix` itself:
+     * read again. An expired lease is not told: its watchers look at the clock.  One per
+     * prefix. */
+    tdm_status (*watch)(struct tdm__store *store, const char *prefix, tdm__store_changed_fn *fn,
+                        void *arg);
+};
+
+/* First member of every filling. */
+struct tdm__store {
+    const struct tdm__store_ops *ops;
+};
+
+/* The reference filling. */
+tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out);
+
+/* The real one.  `url`: "unix:///path/sock", "redis://[user:password@]host:port[/db]".
+ * `cluster` prefixes every key.  Connects, loads the function library if its version is
+ * missing, reconnects by itself with back-off; blocks only for the first connection, at most
+ * `timeout_ms`. */
+tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
+                                 int64_t timeout_ms, struct tdm__store **store_out);
+
+/* Around `inner` (not owned): per operation, by a generator seeded with `seed`, one in
+ * `one_in` is lost before it arrives, or its answer is (both TDM_E_STORE), or delayed. */
+tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner,
+                                  uint64_t seed, uint32_t one_in,
+                                  struct tdm__store **store_out);
+
+/* ---- transactions ------------------------------------------------------------------------ */
+
+/* What a transaction's body sees and collects. */
+struct tdm__txn;
+
+/* Looks at the records read; adds writes; returns TDM_OK to commit them (none: nothing to do, a
+ * success), or a failure to give up with it.  Pure: it may run several times. */
+typedef tdm_status tdm__txn_body(void *arg, struct tdm__txn *txn);
+typedef void tdm__txn_done(void *arg, tdm_status status, const char *detail);
+
+const struct tdm__record *tdm__txn_find(const struct tdm__txn *txn, const char *key);
+uint32_t tdm__txn_count(const struct tdm__txn *txn);
+const struct tdm__record *tdm__txn_at(const struct tdm__txn *txn, uint32_t index);
+/* Writes check the version of the record as it was read (none if it was not there). */
+tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
+                        int64_t lease_ms);
+tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
+/* The decision rests on this record (or its absence): commit only if it is still so. */
+tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key);
+
+/* Reads the patterns, runs the body, commits; on conflict again, until the deadline
+ * (TDM_E_TIMEOUT) or the body's own failure.  `done` runs exactly once, later. */
+tdm_status tdm__txn_run(struct tdm__loop *loop, struct tdm__store *store,
+                        const char *const *patterns, uint32_t patterns_count,
+                        int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                        void *arg);
+
+#endif

@@ -1,0 +1,58 @@
+/* error_test.c - failures carry the words of whoever decided them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void a_failure_keeps_its_detail(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm__fail(TDM_E_LIMIT, "%d of %d", 5, 4), TDM_E_LIMIT);
+    assert_string_equal(tdm_error_detail(), "5 of 4");
+}
+
+static void wrapping_puts_the_context_first(void **state)
+{
+    (void)state;
+    (void)tdm__fail(TDM_E_IO, "inner");
+    assert_int_equal(tdm__wrap(TDM_E_IO, "node %d", 7), TDM_E_IO);
+    assert_string_equal(tdm_error_detail(), "node 7: inner");
+    assert_int_equal(tdm__wrap(TDM_OK, "never"), TDM_OK);
+    assert_string_equal(tdm_error_detail(), "node 7: inner");
+}
+
+static void an_errno_is_spelled_out(void **state)
+{
+    (void)state;
+    assert_int_equal(tdm__fail_errno(ENOENT, "open %s", "x"), TDM_E_IO);
+    assert_string_equal(tdm_error_detail(), "open x: No such file or directory");
+    assert_int_equal(tdm__fail_errno(ENOMEM, "mmap"), TDM_E_NOMEM);
+}
+
+static void every_status_has_a_text(void **state)
+{
+    (void)state;
+#define X(name, value, text) assert_string_equal(tdm_strerror(name), text);
+    TDM_STATUS_MAP(X)
+#undef X
+    assert_string_equal(tdm_strerror((tdm_status)-1000), "unknown status");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failure_keeps_its_detail),
+        cmocka_unit_test(wrapping_puts_the_context_first),
+        cmocka_unit_test(an_errno_is_spelled_out),
+        cmocka_unit_test(every_status_has_a_text),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
