@@ -1,0 +1,215 @@
+/* spawn.c - starts a program and holds on to it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/spawn.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { FIRST_CHILD_FD = 3, PARKED_FD_MIN = 64 };
+
+/* What went wrong between fork and exec, through a pipe that exec closes. */
+struct child_failure {
+    int error_number;
+    char step[24];
+};
+
+/* ---- in the child: only async-signal-safe calls ---- */
+
+_Noreturn static void child_fails(int report_fd, const char *step)
+{
+    struct child_failure failure = {.error_number = errno};
+
+    for (size_t i = 0; i + 1 < sizeof(failure.step) && step[i] != '\0'; i++) {
+        failure.step[i] = step[i];
+    }
+    if (write(report_fd, &failure, sizeof(failure)) < 0) {
+        _exit(126);
+    }
+    _exit(127);
+}
+
+/* Moves the descriptors out of the way first, since their targets may be among them. */
+static void child_places_fds(const struct tdm__spawn_options *options, int report_fd)
+{
+    int parked[TDM__SPAWN_FDS_MAX];
+    int null_fd;
+
+    for (uint32_t i = 0; i < options->fds_count; i++) {
+        parked[i] = fcntl(options->fds[i], F_DUPFD_CLOEXEC, PARKED_FD_MIN);
+        if (parked[i] < 0) {
+            child_fails(report_fd, "dup");
+        }
+    }
+    if (options->output_fd >= 0 && (dup2(options->output_fd, STDOUT_FILENO) < 0 ||
+                                    dup2(options->output_fd, STDERR_FILENO) < 0)) {
+        child_fails(report_fd, "dup2 of the output");
+    }
+    null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (null_fd < 0 || dup2(null_fd, STDIN_FILENO) < 0) {
+        child_fails(report_fd, "open /dev/null");
+    }
+    for (uint32_t i = 0; i < options->fds_count; i++) {
+        if (dup2(parked[i], FIRST_CHILD_FD + (int)i) < 0) {
+            child_fails(report_fd, "dup2");
+        }
+    }
+    if (syscall(SYS_close_range, FIRST_CHILD_FD + options->fds_count, ~0U, 4 /* CLOEXEC */) <
+        0) {
+        child_fails(report_fd, "close_range");
+    }
+}
+
+static void child_resets_signals(void)
+{
+    sigset_t none;
+
+    for (int number = 1; number < NSIG; number++) {
+        (void)signal(number, SIG_DFL); /* SIGKILL and SIGSTOP refuse, rightly */
+    }
+    (void)sigemptyset(&none);
+    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+_Noreturn static void child_runs(const struct tdm__spawn_options *options, pid_t parent,
+                                 int report_fd)
+{
+    report_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, PARKED_FD_MIN);
+    if (options->dies_with_parent &&
+        (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)) {
+        child_fails(report_fd, "prctl, or orphaned");
+    }
+    child_places_fds(options, report_fd);
+    child_resets_signals();
+    if (options->working_directory != NULL && chdir(options->working_directory) < 0) {
+        child_fails(report_fd, "chdir");
+    }
+    (void)execve(options->program, options->argv,
+                 options->environment != NULL ? options->environment : environ);
+    child_fails(report_fd, "exec");
+}
+
+/* ---- in the parent ---- */
+
+static tdm_status await_exec(int report_fd, const struct tdm__spawn_options *options)
+{
+    struct child_failure failure;
+    ssize_t got;
+
+    do {
+        got = read(report_fd, &failure, sizeof(failure));
+    } while (got < 0 && errno == EINTR);
+    if (got == 0) {
+        return TDM_OK; /* exec closed the pipe */
+    }
+    if (got != (ssize_t)sizeof(failure)) {
+        return tdm__fail(TDM_E_IO, "%s ended before it was executed", options->program);
+    }
+    failure.step[sizeof(failure.step) - 1] = '\0';
+    if (strcmp(failure.step, "exec") == 0 && failure.error_number == ENOENT) {
+        return tdm__fail(TDM_E_NOT_FOUND, "cannot execute %s: there is no such program",
+                         options->program);
+    }
+    if (strcmp(failure.step, "chdir") == 0) {
+        return tdm__fail_errno(failure.error_number, "cannot start %s in %s", options->program,
+                               options->working_directory);
+    }
+    return tdm__fail_errno(failure.error_number, "cannot start %s: %s", options->program,
+                           failure.step);
+}
+
+static void reap_now(pid_t pid)
+{
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
+    }
+}
+
+tdm_status tdm__spawn(const struct tdm__spawn_options *options,
+                      struct tdm__process *process_out)
+{
+    int report[2];
+    pid_t parent = getpid();
+    pid_t pid;
+    int pidfd;
+    tdm_status status;
+
+    TDM_ASSERT(options->fds_count <= TDM__SPAWN_FDS_MAX);
+    if (pipe2(report, O_CLOEXEC) < 0) {
+        return tdm__fail_errno(errno, "pipe2 for starting %s", options->program);
+    }
+    pid = fork();
+    if (pid == 0) {
+        child_runs(options, parent, report[1]);
+    }
+    (void)close(report[1]);
+    if (pid < 0) {
+        (void)close(report[0]);
+        return tdm__fail_errno(errno, "fork for starting %s", options->program);
+    }
+    status = await_exec(report[0], options);
+    (void)close(report[0]);
+    if (status != TDM_OK) {
+        reap_now(pid);
+        return status;
+    }
+    pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    if (pidfd < 0) {
+        int error_number = errno;
+
+        (void)kill(pid, SIGKILL);
+        reap_now(pid);
+        return tdm__fail_errno(error_number, "pidfd_open of %s", options->program);
+    }
+    process_out->pid = pid;
+    process_out->pidfd = pidfd;
+    return TDM_OK;
+}
+
+bool tdm__process_reap(struct tdm__process *process, int *wait_status_out)
+{
+    int wait_status;
+
+    if (waitpid(process->pid, &wait_status, WNOHANG) != process->pid) {
+        return false;
+    }
+    *wait_status_out = wait_status;
+    return true;
+}
+
+void tdm__process_signal(const struct tdm__process *process, int signal_number)
+{
+    if (process->pidfd >= 0) {
+        (void)syscall(SYS_pidfd_send_signal, process->pidfd, signal_number, NULL, 0);
+    }
+}
+
+void tdm__process_forget(struct tdm__process *process)
+{
+    if (process->pidfd >= 0) {
+        (void)close(process->pidfd);
+    }
+    process->pidfd = -1;
+    process->pid = 0;
+}
+
+const char *tdm__wait_status_text(int wait_status, char *text, size_t text_bytes)
+{
+    if (WIFSIGNALED(wait_status)) {
+        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+
+        (void)snprintf(text, text_bytes, "signal %d (%s%s)", WTERMSIG(wait_status),
+                       name == NULL ? "" : "SIG", name == NULL ? "unknown" : name);
+    } else {
+        (void)snprintf(text, text_bytes, "exit code %d", WEXITSTATUS(wait_status));
+    }
+    return text;
+}
