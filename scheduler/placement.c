@@ -1,0 +1,487 @@
+/* placement.c - chooses nodes and GPUs for actors and bundles: pure functions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/placement.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SEARCH_VISITS_MAX = 1000000, /* nodes looked at beyond the greedy descent: some 30 ms */
+    NODES_DESCRIBED_MAX = 8,
+    TEXT_BYTES = 480
+};
+
+enum outcome {
+    FOUND,
+    NEVER,  /* every arrangement was ruled out */
+    GAVE_UP /* the search was cut short */
+};
+
+/* How good a candidate is: smaller is tried first.  Node and GPU make it a strict order. */
+struct rank {
+    int64_t score[3];
+    uint32_t node;
+    int64_t gpu_free;
+    uint32_t gpu;
+};
+
+/* The bundle at one depth of the search, and where it lies now. */
+struct frame {
+    struct rank rank; /* the candidate taken, and the last one tried */
+    struct tdm__bundle_place place;
+};
+
+/* A depth-first search: bundles in falling order of size, candidates in order of rank.  The
+ * pools at a depth are the same each time the search comes back to it, and so are the ranks; so
+ * "the next candidate" is the smallest rank above the last. */
+struct search {
+    struct tdm__pool *pools; /* owned, one per node */
+    uint32_t *loads;         /* owned: bundles of the group on each node */
+    uint32_t *order;         /* owned: bundle indices, the largest first, equals adjacent */
+    struct frame *frames;    /* owned, one per bundle, by depth */
+    const struct tdm__resources *bundles;
+    uint32_t nodes_count;
+    uint32_t bundles_count;
+    enum tdm_placement_strategy strategy;
+    uint32_t only_node; /* nodes_count: any */
+    uint64_t visits_left;
+};
+
+/* ---- candidates -------------------------------------------------------------------------- */
+
+static int compare_int64(int64_t a, int64_t b)
+{
+    return (a > b) - (a < b);
+}
+
+static int compare_ranks(const struct rank *a, const struct rank *b)
+{
+    int order = 0;
+
+    for (int i = 0; i < 3 && order == 0; i++) {
+        order = compare_int64(a->score[i], b->score[i]);
+    }
+    order = order != 0 ? order : compare_int64(a->node, b->node);
+    order = order != 0 ? order : compare_int64(a->gpu_free, b->gpu_free);
+    return order != 0 ? order : compare_int64(a->gpu, b->gpu);
+}
+
+static int64_t gpus_free(const struct tdm__pool *pool)
+{
+    int64_t sum = 0;
+
+    for (uint32_t i = 0; i < pool->gpus_count; i++) {
+        sum += pool->gpus[i].free;
+    }
+    return sum;
+}
+
+static struct rank rank_of_node(const struct search *search, uint32_t node)
+{
+    struct rank rank = {.node = node};
+
+    if (search->strategy == TDM_SPREAD) {
+        rank.score[0] = search->loads[node];
+    } else if (search->loads[node] == 0) { /* a new node: the one that will take the most */
+        rank.score[0] = 1;
+        rank.score[1] = -gpus_free(&search->pools[node]);
+        rank.score[2] = -search->pools[node].cpu.free;
+    }
+    return rank;
+}
+
+/* Is there a GPU before this one with the same room?  Then both lead to the same ends. */
+static bool has_twin_before(const struct tdm__pool *pool, uint32_t gpu)
+{
+    for (uint32_t i = 0; i < gpu; i++) {
+        if (pool->gpus[i].free == pool->gpus[gpu].free) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Keeps the smallest rank that is above `last` (if there is one). */
+static void offer(const struct rank *rank, const struct rank *last, struct rank *best,
+                  bool *found)
+{
+    if (last != NULL && compare_ranks(rank, last) <= 0) {
+        return;
+    }
+    if (!*found || compare_ranks(rank, best) < 0) {
+        *best = *rank;
+        *found = true;
+    }
+}
+
+static void offer_node(const struct search *search, uint32_t node,
+                       const struct tdm__resources *wanted, const struct rank *last,
+                       struct rank *best, bool *found)
+{
+    const struct tdm__pool *pool = &search->pools[node];
+    struct rank rank;
+
+    if (search->strategy == TDM_STRICT_SPREAD && search->loads[node] > 0) {
+        return;
+    }
+    if (!tdm__pool_fits(pool, wanted)) {
+        return;
+    }
+    rank = rank_of_node(search, node);
+    if (wanted->gpu == 0 || wanted->gpu >= TDM__RESOURCE_ONE) {
+        offer(&rank, last, best, found);
+        return;
+    }
+    for (uint32_t gpu = 0; gpu < pool->gpus_count; gpu++) {
+        if (pool->gpus[gpu].free >= wanted->gpu && !has_twin_before(pool, gpu)) {
+            rank.gpu = gpu;
+            rank.gpu_free = pool->gpus[gpu].free;
+            offer(&rank, last, best, found);
+        }
+    }
+}
+
+/* ---- the search -------------------------------------------------------------------------- */
+
+static const struct tdm__resources *bundle_at(const struct search *search, uint32_t depth)
+{
+    return &search->bundles[search->order[depth]];
+}
+
+/* Puts the bundle of this depth on its first candidate, or on the next one. */
+static bool place_bundle(struct search *search, uint32_t depth, bool is_first)
+{
+    struct frame *frame = &search->frames[depth];
+    const struct tdm__resources *wanted = bundle_at(search, depth);
+    const struct rank *last = is_first ? NULL : &frame->rank;
+    uint32_t begin = search->only_node < search->nodes_count ? search->only_node : 0;
+    uint32_t end = search->only_node < search->nodes_count ? begin + 1 : search->nodes_count;
+    struct rank best;
+    bool found = false;
+    bool taken;
+
+    for (uint32_t node = begin; node < end; node++) {
+        offer_node(search, node, wanted, last, &best, &found);
+    }
+    search->visits_left -=
+        search->visits_left < end - begin ? search->visits_left : end - begin;
+    if (!found) {
+        return false;
+    }
+    taken = tdm__pool_take_on(&search->pools[best.node], wanted, best.gpu, &frame->place.grant);
+    TDM_ASSERT(taken);
+    frame->rank = best;
+    frame->place.node = best.node;
+    search->loads[best.node]++;
+    return true;
+}
+
+static void unplace_bundle(struct search *search, uint32_t depth)
+{
+    const struct tdm__bundle_place *place = &search->frames[depth].place;
+    tdm_status status = tdm__pool_give_back(&search->pools[place->node], &place->grant);
+
+    TDM_ASSERT(status == TDM_OK);
+    search->loads[place->node]--;
+}
+
+static uint32_t run_begin(const struct search *search, uint32_t depth)
+{
+    while (depth > 0 &&
+           tdm__resources_equal(bundle_at(search, depth - 1), bundle_at(search, depth))) {
+        depth--;
+    }
+    return depth;
+}
+
+static enum outcome descend(struct search *search)
+{
+    uint32_t depth = 0;
+    bool is_first = true;
+
+    while (depth < search->bundles_count) {
+        uint32_t retreat = depth;
+
+        if (place_bundle(search, depth, is_first)) {
+            depth++;
+            is_first = true;
+            continue;
+        }
+        /* How many equal bundles fit does not depend on where the first of them lie.  So if the
+         * next one has no place at all, the fault is before the run of equals, not in it. */
+        if (is_first) {
+            retreat = run_begin(search, depth);
+        }
+        if (retreat == 0 || search->visits_left == 0) {
+            while (depth > 0) {
+                unplace_bundle(search, --depth);
+            }
+            return retreat == 0 ? NEVER : GAVE_UP;
+        }
+        while (depth >= retreat) {
+            unplace_bundle(search, --depth);
+        }
+        is_first = false;
+    }
+    return FOUND;
+}
+
+static enum outcome descend_on_one_node(struct search *search)
+{
+    enum outcome outcome = NEVER;
+
+    for (uint32_t node = 0; node < search->nodes_count; node++) {
+        enum outcome here;
+
+        search->only_node = node;
+        here = descend(search);
+        if (here == FOUND) {
+            return FOUND;
+        }
+        outcome = here == GAVE_UP ? GAVE_UP : outcome;
+    }
+    return outcome;
+}
+
+static enum outcome search_run(struct search *search)
+{
+    enum outcome outcome;
+
+    search->visits_left =
+        SEARCH_VISITS_MAX + 2 * (uint64_t)search->nodes_count * search->bundles_count;
+    memset(search->loads, 0, search->nodes_count * sizeof(search->loads[0]));
+    if (search->strategy == TDM_STRICT_PACK || search->strategy == TDM_PACK) {
+        outcome = descend_on_one_node(search);
+        if (outcome == FOUND || search->strategy == TDM_STRICT_PACK) {
+            return outcome;
+        }
+    }
+    search->only_node = search->nodes_count;
+    return descend(search);
+}
+
+/* ---- the order of bundles and places ----------------------------------------------------- */
+
+static int compare_sizes(const struct tdm__resources *a, const struct tdm__resources *b)
+{
+    int order = compare_int64(b->gpu, a->gpu);
+
+    order = order != 0 ? order : compare_int64(b->cpu, a->cpu);
+    return order != 0 ? order : memcmp(b->custom, a->custom, sizeof(a->custom));
+}
+
+static int compare_bundles(const void *a, const void *b, void *arg)
+{
+    const struct search *search = arg;
+    uint32_t index_a = *(const uint32_t *)a;
+    uint32_t index_b = *(const uint32_t *)b;
+    int order = compare_sizes(&search->bundles[index_a], &search->bundles[index_b]);
+
+    return order != 0 ? order : compare_int64(index_a, index_b);
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct tdm__bundle_place *place_a = &((const struct frame *)a)->place;
+    const struct tdm__bundle_place *place_b = &((const struct frame *)b)->place;
+    int order = compare_int64(place_a->node, place_b->node);
+
+    for (uint32_t i = 0; i < place_a->grant.gpus_count && order == 0; i++) {
+        order = compare_int64(place_a->grant.gpu_indices[i], place_b->grant.gpu_indices[i]);
+    }
+    return order;
+}
+
+/* Equal bundles may change places among themselves: the lowest index gets the lowest place. */
+static void hand_out(struct search *search, struct tdm__bundle_place *places_out)
+{
+    uint32_t end;
+
+    for (uint32_t begin = 0; begin < search->bundles_count; begin = end) {
+        end = begin + 1;
+        while (end < search->bundles_count &&
+               tdm__resources_equal(bundle_at(search, begin), bundle_at(search, end))) {
+            end++;
+        }
+        qsort(&search->frames[begin], end - begin, sizeof(search->frames[0]), compare_places);
+        for (uint32_t depth = begin; depth < end; depth++) {
+            places_out[search->order[depth]] = search->frames[depth].place;
+        }
+    }
+}
+
+/* ---- words ------------------------------------------------------------------------------- */
+
+static void describe_bundles(const struct search *search, struct tdm__text *text)
+{
+    uint32_t end;
+
+    for (uint32_t begin = 0; begin < search->bundles_count; begin = end) {
+        end = begin + 1;
+        while (end < search->bundles_count &&
+               tdm__resources_equal(bundle_at(search, begin), bundle_at(search, end))) {
+            end++;
+        }
+        tdm__text_add(text, "%s%u x {", begin == 0 ? "" : " + ", end - begin);
+        tdm__resources_describe(bundle_at(search, begin), text);
+        tdm__text_add(text, "}");
+    }
+}
+
+static void describe_nodes(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                           struct tdm__text *text)
+{
+    for (uint32_t i = 0; i < nodes_count && i < NODES_DESCRIBED_MAX; i++) {
+        tdm__text_add(text, "%s%s has ", i == 0 ? "" : "; ", nodes[i].name);
+        tdm__pool_describe(&nodes[i].pool, text);
+    }
+    if (nodes_count > NODES_DESCRIBED_MAX) {
+        tdm__text_add(text, "; and %u more nodes", nodes_count - NODES_DESCRIBED_MAX);
+    }
+    if (nodes_count == 0) {
+        tdm__text_add(text, "there are no nodes");
+    }
+}
+
+static const char *strategy_text(enum tdm_placement_strategy strategy)
+{
+    switch (strategy) {
+    case TDM_PACK:
+        return "";
+    case TDM_SPREAD:
+        return " spread out";
+    case TDM_STRICT_PACK:
+        return " on one node";
+    case TDM_STRICT_SPREAD:
+        return " on a node each";
+    }
+    return "";
+}
+
+static tdm_status refuse(const struct search *search, const struct tdm__node_resources *nodes,
+                         bool is_never)
+{
+    char wanted[TEXT_BYTES];
+    char present[TEXT_BYTES];
+    struct tdm__text wanted_text = tdm__text_in(wanted, sizeof(wanted));
+    struct tdm__text present_text = tdm__text_in(present, sizeof(present));
+
+    describe_bundles(search, &wanted_text);
+    describe_nodes(nodes, search->nodes_count, &present_text);
+    if (is_never) {
+        return tdm__fail(TDM_E_NO_RESOURCES, "wanted %s%s, more than there ever is: %s", wanted,
+                         strategy_text(search->strategy), present);
+    }
+    return tdm__fail(TDM_E_AGAIN, "wanted %s%s, not free now: %s", wanted,
+                     strategy_text(search->strategy), present);
+}
+
+/* ---- the entries ------------------------------------------------------------------------- */
+
+static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
+{
+    search->pools = calloc(search->nodes_count + 1, sizeof(search->pools[0]));
+    search->loads = calloc(search->nodes_count + 1, sizeof(search->loads[0]));
+    search->order = calloc(search->bundles_count, sizeof(search->order[0]));
+    search->frames = calloc(search->bundles_count, sizeof(search->frames[0]));
+    if (search->pools == NULL || search->loads == NULL || search->order == NULL ||
+        search->frames == NULL) {
+        return false;
+    }
+    for (uint32_t i = 0; i < search->nodes_count; i++) {
+        search->pools[i] = nodes[i].pool;
+    }
+    for (uint32_t i = 0; i < search->bundles_count; i++) {
+        search->order[i] = i;
+    }
+    qsort_r(search->order, search->bundles_count, sizeof(search->order[0]), compare_bundles,
+            search);
+    return true;
+}
+
+static void search_fini(struct search *search)
+{
+    free(search->pools);
+    free(search->loads);
+    free(search->order);
+    free(search->frames);
+}
+
+static tdm_status plan(struct search *search, const struct tdm__node_resources *nodes,
+                       struct tdm__bundle_place *places_out)
+{
+    if (!search_init(search, nodes)) {
+        return tdm__fail(TDM_E_NOMEM, "a plan of %u bundles over %u nodes",
+                         search->bundles_count, search->nodes_count);
+    }
+    if (search_run(search) == FOUND) {
+        hand_out(search, places_out);
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < search->nodes_count; i++) {
+        tdm__pool_make_empty(&search->pools[i]);
+    }
+    return refuse(search, nodes, search_run(search) == NEVER);
+}
+
+tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                               const struct tdm__resources *bundles, uint32_t bundles_count,
+                               enum tdm_placement_strategy strategy,
+                               struct tdm__bundle_place *places_out)
+{
+    struct search search = {.bundles = bundles,
+                            .nodes_count = nodes_count,
+                            .bundles_count = bundles_count,
+                            .strategy = strategy};
+    tdm_status status;
+
+    if (strategy < TDM_PACK || strategy > TDM_STRICT_SPREAD) {
+        return tdm__fail(TDM_E_INVAL, "strategy %d: there are 0 to 3", (int)strategy);
+    }
+    if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%u bundles: a group has 1 to %d", bundles_count,
+                         TDM_BUNDLES_MAX);
+    }
+    if (nodes_count > TDM__PLACEMENT_NODES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u nodes, at most %d are planned over", nodes_count,
+                         TDM__PLACEMENT_NODES_MAX);
+    }
+    status = plan(&search, nodes, places_out);
+    search_fini(&search);
+    return status;
+}
+
+static bool is_better(const struct tdm__node_resources *candidate,
+                      const struct tdm__node_resources *best, const struct tdm__id *home)
+{
+    if (best == NULL || tdm__id_equal(&candidate->id, home)) {
+        return true;
+    }
+    return !tdm__id_equal(&best->id, home) && candidate->pool.cpu.free > best->pool.cpu.free;
+}
+
+tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                               const struct tdm__resources *wanted, const struct tdm__id *home,
+                               struct tdm__bundle_place *place_out)
+{
+    const struct tdm__node_resources *best = NULL;
+    struct tdm__pool pool;
+    bool taken;
+
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (tdm__pool_fits(&nodes[i].pool, wanted) && is_better(&nodes[i], best, home)) {
+            best = &nodes[i];
+        }
+    }
+    if (best == NULL) { /* the plan of one bundle fails for the same reason, and words it */
+        return tdm__placement_plan(nodes, nodes_count, wanted, 1, TDM_PACK, place_out);
+    }
+    pool = best->pool;
+    taken = tdm__pool_take(&pool, wanted, &place_out->grant);
+    TDM_ASSERT(taken);
+    place_out->node = (uint32_t)(best - nodes);
+    return TDM_OK;
+}

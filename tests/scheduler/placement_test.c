@@ -1,0 +1,374 @@
+/* placement_test.c - plans keep the strategy, the order, and never take what is not there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/placement.h"
+
+#include "tests/support/chance.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { NODES_MAX = 6, BUNDLES_MAX = 12 };
+
+/* A cluster and what is asked of it. */
+struct scene {
+    struct tdm__node_resources nodes[NODES_MAX];
+    uint32_t nodes_count;
+    struct tdm__resources bundles[BUNDLES_MAX];
+    uint32_t bundles_count;
+    struct tdm__bundle_place places[BUNDLES_MAX];
+};
+
+static void add_node(struct scene *scene, int64_t cpus, int64_t gpus)
+{
+    struct tdm__node_resources *node = &scene->nodes[scene->nodes_count];
+    struct tdm__resources totals = {.cpu = cpus * TDM__RESOURCE_ONE,
+                                    .gpu = gpus * TDM__RESOURCE_ONE};
+
+    memset(node, 0, sizeof(*node));
+    node->id.bytes[0] = (uint8_t)(scene->nodes_count + 1);
+    (void)snprintf(node->name, sizeof(node->name), "node-%u", scene->nodes_count);
+    assert_int_equal(tdm__pool_init(&node->pool, &totals), TDM_OK);
+    scene->nodes_count++;
+}
+
+/* Amounts in steps. */
+static void add_bundles(struct scene *scene, uint32_t count, int64_t cpu, int64_t gpu)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        scene->bundles[scene->bundles_count++] =
+            (struct tdm__resources){.cpu = cpu, .gpu = gpu};
+    }
+}
+
+static tdm_status plan(struct scene *scene, enum tdm_placement_strategy strategy)
+{
+    return tdm__placement_plan(scene->nodes, scene->nodes_count, scene->bundles,
+                               scene->bundles_count, strategy, scene->places);
+}
+
+static void lies_on(const struct scene *scene, uint32_t bundle, uint32_t node, uint32_t gpu)
+{
+    assert_int_equal(scene->places[bundle].node, node);
+    assert_int_equal(scene->places[bundle].grant.gpu_indices[0], gpu);
+}
+
+/* ---- what each strategy does ------------------------------------------------------------- */
+
+static void equal_bundles_come_node_by_node_and_gpu_by_gpu(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 4, 2);
+    add_node(&scene, 4, 2);
+    add_bundles(&scene, 4, 10000, 10000);
+    for (int strategy = TDM_PACK; strategy <= TDM_SPREAD; strategy++) {
+        assert_int_equal(plan(&scene, (enum tdm_placement_strategy)strategy), TDM_OK);
+        lies_on(&scene, 0, 0, 0);
+        lies_on(&scene, 1, 0, 1);
+        lies_on(&scene, 2, 1, 0);
+        lies_on(&scene, 3, 1, 1);
+    }
+}
+
+static void pack_takes_one_node_where_one_is_enough(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 4, 1);
+    add_node(&scene, 4, 4);
+    add_bundles(&scene, 4, 10000, 10000);
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        lies_on(&scene, i, 1, i);
+    }
+}
+
+static void spread_takes_as_many_nodes_as_it_can(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 8, 0);
+    add_node(&scene, 8, 0);
+    add_node(&scene, 8, 0);
+    add_bundles(&scene, 3, 20000, 0);
+    assert_int_equal(plan(&scene, TDM_SPREAD), TDM_OK);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(scene.places[i].node, i);
+    }
+}
+
+static void fractional_bundles_share_a_gpu_and_whole_ones_do_not(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 8, 2);
+    add_bundles(&scene, 2, 0, 4000);
+    add_bundles(&scene, 1, 0, 2000);
+    add_bundles(&scene, 1, 0, 10000);
+    assert_int_equal(plan(&scene, TDM_STRICT_PACK), TDM_OK);
+    lies_on(&scene, 3, 0, 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        lies_on(&scene, i, 0, 1);
+    }
+}
+
+static void what_is_busy_is_not_what_can_never_be(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 4, 2);
+    add_node(&scene, 4, 2);
+    add_bundles(&scene, 3, 0, 10000);
+    assert_int_equal(plan(&scene, TDM_STRICT_PACK), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "3 x {GPU 1} on one node"));
+    assert_int_equal(plan(&scene, TDM_STRICT_SPREAD), TDM_E_NO_RESOURCES);
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_OK);
+    scene.nodes[0].pool.gpus[0].free = 9999;
+    scene.nodes[0].pool.gpus[1].free = 0;
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_E_AGAIN);
+    assert_non_null(strstr(tdm_error_detail(), "node-0 has CPU 4 of 4, GPU 0.9999+0 of 2"));
+    scene.nodes_count = 0;
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "there are no nodes"));
+}
+
+static void wrong_numbers_are_refused(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    assert_int_equal(plan(&scene, TDM_PACK), TDM_E_INVAL);
+    add_bundles(&scene, 1, 1, 0);
+    assert_int_equal(plan(&scene, (enum tdm_placement_strategy)4), TDM_E_INVAL);
+    assert_int_equal(tdm__placement_plan(scene.nodes, TDM__PLACEMENT_NODES_MAX + 1,
+                                         scene.bundles, 1, TDM_PACK, scene.places),
+                     TDM_E_LIMIT);
+}
+
+/* Two fours first would leave a three without a place: the only way is 4+3+3 on each. */
+static void an_arrangement_that_greed_misses_is_found(void **state)
+{
+    struct scene scene = {0};
+
+    (void)state;
+    add_node(&scene, 0, 2);
+    add_bundles(&scene, 2, 0, 4000);
+    add_bundles(&scene, 4, 0, 3000);
+    assert_int_equal(plan(&scene, TDM_STRICT_PACK), TDM_OK);
+    lies_on(&scene, 0, 0, 0);
+    lies_on(&scene, 1, 0, 1);
+}
+
+static void an_actor_stays_at_home_or_goes_where_most_cpu_is_free(void **state)
+{
+    struct scene scene = {0};
+    struct tdm__resources wanted = {.cpu = 20000, .gpu = 5000};
+    struct tdm__bundle_place place;
+
+    (void)state;
+    add_node(&scene, 2, 1);
+    add_node(&scene, 4, 1);
+    add_node(&scene, 4, 1);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
+                     TDM_OK);
+    assert_int_equal(place.node, 0);
+    assert_int_equal(place.grant.gpu_amount, 5000);
+    scene.nodes[0].pool.gpus[0].free = 4000;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
+                     TDM_OK);
+    assert_int_equal(place.node, 1);
+    wanted.cpu = 50000;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
+                     TDM_E_NO_RESOURCES);
+    wanted.cpu = 40000;
+    scene.nodes[1].pool.cpu.free = 0;
+    scene.nodes[2].pool.cpu.free = 0;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
+                     TDM_E_AGAIN);
+}
+
+/* ---- properties of random layouts -------------------------------------------------------- */
+
+static void random_scene(struct chance *chance, struct scene *scene)
+{
+    static const int64_t gpus[] = {0, 0, 2000, 4000, 5000, 10000, 10000, 20000};
+    uint32_t kinds = 1 + chance_below(chance, 3);
+    uint32_t nodes_count = 1 + chance_below(chance, NODES_MAX);
+
+    memset(scene, 0, sizeof(*scene));
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        struct tdm__pool *pool = &scene->nodes[i].pool;
+
+        add_node(scene, chance_below(chance, 9), chance_below(chance, 5));
+        for (uint32_t gpu = 0; gpu < pool->gpus_count; gpu++) {
+            pool->gpus[gpu].free -= INT64_C(2000) * (chance_below(chance, 3) == 0);
+        }
+    }
+    for (uint32_t kind = 0; kind < kinds; kind++) {
+        add_bundles(scene, 1 + chance_below(chance, BUNDLES_MAX / 3),
+                    chance_below(chance, 3) * INT64_C(5000), gpus[chance_below(chance, 8)]);
+    }
+}
+
+/* Takes every grant from the pools: what is not there, or is given twice, does not go. */
+static void check_not_oversubscribed(const struct scene *scene)
+{
+    struct tdm__pool pools[NODES_MAX];
+
+    for (uint32_t i = 0; i < scene->nodes_count; i++) {
+        pools[i] = scene->nodes[i].pool;
+    }
+    for (uint32_t i = 0; i < scene->bundles_count; i++) {
+        const struct tdm__grant *grant = &scene->places[i].grant;
+
+        assert_int_equal(grant->cpu, scene->bundles[i].cpu);
+        assert_int_equal((int64_t)grant->gpus_count * grant->gpu_amount, scene->bundles[i].gpu);
+        assert_int_equal(tdm__pool_take_grant(&pools[scene->places[i].node], grant), TDM_OK);
+    }
+}
+
+static void check_strict(const struct scene *scene, enum tdm_placement_strategy strategy)
+{
+    for (uint32_t i = 0; i < scene->bundles_count; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            bool same = scene->places[i].node == scene->places[k].node;
+
+            assert_false(strategy == TDM_STRICT_PACK && !same);
+            assert_false(strategy == TDM_STRICT_SPREAD && same);
+        }
+    }
+}
+
+static uint64_t place_number(const struct tdm__bundle_place *place)
+{
+    return (uint64_t)place->node << 32 | place->grant.gpu_indices[0];
+}
+
+static void check_order(const struct scene *scene)
+{
+    for (uint32_t i = 0; i < scene->bundles_count; i++) {
+        for (uint32_t k = 0; k < i; k++) {
+            if (tdm__resources_equal(&scene->bundles[i], &scene->bundles[k])) {
+                assert_true(place_number(&scene->places[k]) <= place_number(&scene->places[i]));
+            }
+        }
+    }
+}
+
+static void random_plans_keep_every_promise(void **state)
+{
+    enum { LAYOUTS = 4000 };
+    struct chance chance = chance_start("random_plans_keep_every_promise", 11);
+    uint32_t outcomes[3] = {0};
+    static struct scene scene;
+
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        enum tdm_placement_strategy strategy =
+            (enum tdm_placement_strategy)chance_below(&chance, 4);
+        struct scene before;
+        tdm_status status;
+
+        random_scene(&chance, &scene);
+        before = scene;
+        status = plan(&scene, strategy);
+        if (status != TDM_OK) {
+            assert_true(status == TDM_E_AGAIN || status == TDM_E_NO_RESOURCES);
+            assert_memory_equal(&scene, &before, sizeof(scene)); /* all or nothing */
+            outcomes[status == TDM_E_AGAIN ? 1 : 2]++;
+            continue;
+        }
+        outcomes[0]++;
+        check_not_oversubscribed(&scene);
+        check_strict(&scene, strategy);
+        check_order(&scene);
+    }
+    print_message("%u placed, %u busy, %u never\n", outcomes[0], outcomes[1], outcomes[2]);
+    assert_true(outcomes[0] >= 1000 && outcomes[1] >= 100 && outcomes[2] >= 100);
+}
+
+/* The plainest judge: tries every GPU of every node for every bundle. */
+static bool can_place(struct scene *scene, uint32_t bundle,
+                      enum tdm_placement_strategy strategy, uint32_t used_nodes)
+{
+    if (bundle == scene->bundles_count) {
+        return true;
+    }
+    for (uint32_t node = 0; node < scene->nodes_count; node++) {
+        struct tdm__pool *pool = &scene->nodes[node].pool;
+        uint32_t here = UINT32_C(1) << node;
+
+        if ((strategy == TDM_STRICT_SPREAD && (used_nodes & here) != 0) ||
+            (strategy == TDM_STRICT_PACK && (used_nodes & ~here) != 0)) {
+            continue;
+        }
+        for (uint32_t gpu = 0; gpu <= pool->gpus_count; gpu++) {
+            struct tdm__grant grant;
+            bool placed = false;
+
+            if (tdm__pool_take_on(pool, &scene->bundles[bundle], gpu, &grant)) {
+                placed = can_place(scene, bundle + 1, strategy, used_nodes | here);
+                assert_int_equal(tdm__pool_give_back(pool, &grant), TDM_OK);
+            }
+            if (placed) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void plans_fail_only_where_nothing_would_do(void **state)
+{
+    enum { LAYOUTS = 1500 };
+    struct chance chance = chance_start("plans_fail_only_where_nothing_would_do", 13);
+    static struct scene scene;
+
+    (void)state;
+    for (int i = 0; i < LAYOUTS; i++) {
+        enum tdm_placement_strategy strategy =
+            (enum tdm_placement_strategy)chance_below(&chance, 4);
+        tdm_status status;
+        bool now;
+        bool ever;
+
+        random_scene(&chance, &scene);
+        scene.nodes_count = scene.nodes_count > 2 ? 2 : scene.nodes_count;
+        scene.bundles_count = scene.bundles_count > 6 ? 6 : scene.bundles_count;
+        status = plan(&scene, strategy);
+        now = can_place(&scene, 0, strategy, 0);
+        for (uint32_t node = 0; node < scene.nodes_count; node++) {
+            tdm__pool_make_empty(&scene.nodes[node].pool);
+        }
+        ever = can_place(&scene, 0, strategy, 0);
+        assert_int_equal(status, now ? TDM_OK : ever ? TDM_E_AGAIN : TDM_E_NO_RESOURCES);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_bundles_come_node_by_node_and_gpu_by_gpu),
+        cmocka_unit_test(pack_takes_one_node_where_one_is_enough),
+        cmocka_unit_test(spread_takes_as_many_nodes_as_it_can),
+        cmocka_unit_test(fractional_bundles_share_a_gpu_and_whole_ones_do_not),
+        cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
+        cmocka_unit_test(wrong_numbers_are_refused),
+        cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
+        cmocka_unit_test(an_actor_stays_at_home_or_goes_where_most_cpu_is_free),
+        cmocka_unit_test(random_plans_keep_every_promise),
+        cmocka_unit_test(plans_fail_only_where_nothing_would_do),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

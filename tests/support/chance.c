@@ -1,0 +1,33 @@
+/* chance.c - repeatable randomness for tests: the seed is printed, and can be given. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/chance.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct chance chance_start(const char *test, uint64_t seed)
+{
+    const char *given = getenv("TANDEM_TEST_SEED"); /* NOLINT(concurrency-mt-unsafe) */
+
+    if (given != NULL) {
+        seed = strtoull(given, NULL, 0);
+    }
+    (void)printf("%s: seed %" PRIu64 "\n", test, seed);
+    return (struct chance){.state = seed};
+}
+
+/* A Weyl sequence, its bits mixed (the splitmix64 generator). */
+uint64_t chance_next(struct chance *chance)
+{
+    uint64_t bits = chance->state += UINT64_C(0x9e3779b97f4a7c15);
+
+    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ bits >> 31;
+}
+
+uint32_t chance_below(struct chance *chance, uint32_t bound)
+{
+    return (uint32_t)(chance_next(chance) % bound);
+}
