@@ -35,6 +35,9 @@ tdm_status tdm__watch_create(struct tdm__loop *loop, int fd, unsigned events, td
                              void *arg, struct tdm__watch **watch_out);
 /* Changes the events wanted; 0 is allowed and means none for now. */
 tdm_status tdm__watch_want(struct tdm__watch *watch, unsigned events);
+/* Calls fn once more, later, even if nothing happens at the fd (`ready` is then 0): for data
+ * that already lies in the owner's buffer, and for work that must not happen now. */
+void tdm__watch_again(struct tdm__watch *watch);
 void tdm__watch_destroy(struct tdm__watch *watch); /* NULL is allowed */
 
 /* A timer that is not set does nothing.  It fires once per set. */
@@ -48,7 +51,8 @@ void tdm__timer_destroy(struct tdm__timer *timer); /* NULL is allowed */
 /* Runs fn(arg) once, later, on the loop's thread.  Any thread. */
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
 
-/* Another library that needs libevent's base (hiredis's adapter): event_base *. */
+/* Another library that needs libevent's base: event_base *.  Its callbacks run inside libevent
+ * and must not call tdm__loop_run(). */
 void *tdm__loop_base(struct tdm__loop *loop);
 
 #endif

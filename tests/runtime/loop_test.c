@@ -1,0 +1,352 @@
+/* loop_test.c - watches, timers, posts and runs inside runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/loop/loop.h"
+
+#include "runtime/clock.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { WAIT_MS = 5000 };
+
+struct world {
+    struct tdm__loop *loop;
+    int fds[2]; /* a socket pair; [0] is watched */
+    struct tdm__watch *watch;
+    struct tdm__timer *timer;
+    int calls;
+    int goal;
+    unsigned ready;
+    int64_t fired_ms;
+};
+
+static int set_up(void **state)
+{
+    static struct world world;
+
+    world = (struct world){.goal = 1};
+    assert_int_equal(tdm__loop_create(&world.loop), TDM_OK);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, world.fds), 0);
+    *state = &world;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+
+    tdm__watch_destroy(world->watch);
+    tdm__timer_destroy(world->timer);
+    tdm__loop_destroy(world->loop);
+    (void)close(world->fds[0]);
+    (void)close(world->fds[1]);
+    return 0;
+}
+
+static bool goal_reached(void *arg)
+{
+    const struct world *world = arg;
+
+    return world->calls >= world->goal;
+}
+
+static void run_to_goal(struct world *world)
+{
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(WAIT_MS)),
+                     TDM_OK);
+}
+
+static void send_byte(struct world *world)
+{
+    assert_int_equal(write(world->fds[1], "x", 1), 1);
+}
+
+static void read_byte(void *arg, int fd, unsigned ready)
+{
+    struct world *world = arg;
+    char byte;
+
+    world->ready = ready;
+    world->calls++;
+    if ((ready & TDM__READABLE) != 0) {
+        (void)!read(fd, &byte, 1);
+    }
+}
+
+static void a_watch_tells_what_is_ready(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                       world, &world->watch),
+                     TDM_OK);
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__clock_ms()),
+                     TDM_E_TIMEOUT);
+    send_byte(world);
+    run_to_goal(world);
+    assert_int_equal(world->ready, TDM__READABLE);
+
+    world->goal++;
+    assert_int_equal(tdm__watch_want(world->watch, TDM__READABLE | TDM__WRITABLE), TDM_OK);
+    run_to_goal(world);
+    assert_int_equal(world->ready, TDM__WRITABLE);
+}
+
+static void a_watch_is_level_triggered(void **state)
+{
+    struct world *world = *state;
+
+    world->goal = 3;
+    for (int i = 0; i < world->goal; i++) {
+        send_byte(world);
+    }
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                       world, &world->watch),
+                     TDM_OK);
+    run_to_goal(world); /* one byte a call */
+}
+
+static void a_watch_that_wants_nothing_is_silent(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                       world, &world->watch),
+                     TDM_OK);
+    send_byte(world);
+    assert_int_equal(tdm__watch_want(world->watch, 0), TDM_OK);
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__clock_ms()),
+                     TDM_E_TIMEOUT);
+    assert_int_equal(tdm__watch_want(world->watch, TDM__READABLE), TDM_OK);
+    run_to_goal(world);
+}
+
+static void a_hang_up_shows_as_readable(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, read_byte,
+                                       world, &world->watch),
+                     TDM_OK);
+    assert_int_equal(shutdown(world->fds[1], SHUT_RDWR), 0);
+    run_to_goal(world);
+    assert_int_equal(world->ready & TDM__READABLE, TDM__READABLE);
+}
+
+static void again_calls_once_more_without_an_event(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(
+        tdm__watch_create(world->loop, world->fds[0], 0, read_byte, world, &world->watch),
+        TDM_OK);
+    tdm__watch_again(world->watch);
+    tdm__watch_again(world->watch);
+    assert_int_equal(world->calls, 0);
+    run_to_goal(world);
+    assert_int_equal(world->ready, 0);
+    world->goal = 2;
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__clock_ms()),
+                     TDM_E_TIMEOUT);
+}
+
+static void note_time(void *arg)
+{
+    struct world *world = arg;
+
+    world->calls++;
+    world->fired_ms = tdm__clock_ms();
+}
+
+static void a_timer_fires_once_and_never_early(void **state)
+{
+    struct world *world = *state;
+    int64_t deadline_ms = tdm__deadline_in(20);
+
+    assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
+    assert_int_equal(tdm__timer_set(world->timer, deadline_ms), TDM_OK);
+    run_to_goal(world);
+    assert_true(world->fired_ms >= deadline_ms);
+    world->goal = 2;
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(30)),
+                     TDM_E_TIMEOUT);
+}
+
+static void a_timer_set_again_forgets_the_old_time(void **state)
+{
+    struct world *world = *state;
+    int64_t deadline_ms = tdm__deadline_in(30);
+
+    assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
+    assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
+    assert_int_equal(tdm__timer_set(world->timer, deadline_ms), TDM_OK);
+    run_to_goal(world);
+    assert_true(world->fired_ms >= deadline_ms);
+
+    assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
+    tdm__timer_clear(world->timer);
+    world->goal = 2;
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(10)),
+                     TDM_E_TIMEOUT);
+}
+
+static void the_deadline_ends_a_run_and_not_before(void **state)
+{
+    struct world *world = *state;
+    int64_t deadline_ms = tdm__deadline_in(25);
+
+    assert_int_equal(tdm__loop_run(world->loop, NULL, NULL, deadline_ms), TDM_E_TIMEOUT);
+    assert_true(tdm__clock_ms() >= deadline_ms);
+}
+
+/* Runs the loop inside its callback until the timer has fired. */
+static void run_inside(void *arg, int fd, unsigned ready)
+{
+    struct world *world = arg;
+    char byte;
+
+    (void)ready;
+    (void)!read(fd, &byte, 1);
+    assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
+    run_to_goal(world);
+    world->calls += 10;
+}
+
+static void a_callback_may_run_the_loop(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, run_inside,
+                                       world, &world->watch),
+                     TDM_OK);
+    send_byte(world);
+    run_to_goal(world);
+    assert_int_equal(world->calls, 11);
+}
+
+static void destroy_both(void *arg, int fd, unsigned ready)
+{
+    struct world *world = arg;
+
+    (void)fd;
+    (void)ready;
+    world->calls++;
+    tdm__watch_destroy(world->watch);
+    world->watch = NULL;
+    tdm__timer_destroy(world->timer);
+    world->timer = NULL;
+}
+
+static void a_callback_may_destroy_itself_and_what_is_ready(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__watch_create(world->loop, world->fds[0], TDM__READABLE, destroy_both,
+                                       world, &world->watch),
+                     TDM_OK);
+    assert_int_equal(tdm__timer_create(world->loop, note_time, world, &world->timer), TDM_OK);
+    send_byte(world);
+    tdm__watch_again(world->watch);
+    assert_int_equal(tdm__timer_set(world->timer, tdm__clock_ms()), TDM_OK);
+    run_to_goal(world);
+    assert_int_equal(world->fired_ms, 0);
+    world->goal = 2;
+    assert_int_equal(tdm__loop_run(world->loop, goal_reached, world, tdm__deadline_in(10)),
+                     TDM_E_TIMEOUT);
+}
+
+enum { POSTS_PER_THREAD = 1000 };
+
+static void count_post(void *arg)
+{
+    ((struct world *)arg)->calls++;
+}
+
+static void *post_many(void *arg)
+{
+    struct world *world = arg;
+
+    for (int i = 0; i < POSTS_PER_THREAD; i++) {
+        if (tdm__loop_post(world->loop, count_post, world) != TDM_OK) {
+            return arg;
+        }
+    }
+    return NULL;
+}
+
+static void every_post_of_every_thread_runs_once(void **state)
+{
+    struct world *world = *state;
+    pthread_t threads[3];
+    void *failed = NULL;
+
+    world->goal = 3 * POSTS_PER_THREAD;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, post_many, world), 0);
+    }
+    run_to_goal(world);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_int_equal(world->calls, world->goal);
+}
+
+static void post_and_run_inside(void *arg)
+{
+    struct world *world = arg;
+
+    world->goal = 1;
+    run_to_goal(world); /* the post that came after this one */
+    world->goal = 2;
+    world->calls++;
+}
+
+static void a_post_that_waits_does_not_hold_up_the_next(void **state)
+{
+    struct world *world = *state;
+
+    world->goal = 2;
+    assert_int_equal(tdm__loop_post(world->loop, post_and_run_inside, world), TDM_OK);
+    assert_int_equal(tdm__loop_post(world->loop, count_post, world), TDM_OK);
+    assert_int_equal(world->calls, 0);
+    run_to_goal(world);
+}
+
+static void a_post_that_never_ran_is_freed(void **state)
+{
+    struct world *world = *state;
+
+    assert_int_equal(tdm__loop_post(world->loop, count_post, world), TDM_OK);
+}
+
+#define LOOP_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        LOOP_TEST(a_watch_tells_what_is_ready),
+        LOOP_TEST(a_watch_is_level_triggered),
+        LOOP_TEST(a_watch_that_wants_nothing_is_silent),
+        LOOP_TEST(a_hang_up_shows_as_readable),
+        LOOP_TEST(again_calls_once_more_without_an_event),
+        LOOP_TEST(a_timer_fires_once_and_never_early),
+        LOOP_TEST(a_timer_set_again_forgets_the_old_time),
+        LOOP_TEST(the_deadline_ends_a_run_and_not_before),
+        LOOP_TEST(a_callback_may_run_the_loop),
+        LOOP_TEST(a_callback_may_destroy_itself_and_what_is_ready),
+        LOOP_TEST(every_post_of_every_thread_runs_once),
+        LOOP_TEST(a_post_that_waits_does_not_hold_up_the_next),
+        LOOP_TEST(a_post_that_never_ran_is_freed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
