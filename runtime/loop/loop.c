@@ -122,9 +122,10 @@ static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
     return TDM_OK;
 }
 
-/* Lists what is ready; waits for the first until the deadline, if asked. */
-static tdm_status collect(struct tdm__loop *loop, bool wait, int64_t deadline_ms)
+/* Lists what is ready; waits for the first, if there is none and the deadline allows. */
+static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
 {
+    bool wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
     int rc;
 
     TDM_ASSERT(!loop->inside_libevent);
@@ -148,14 +149,11 @@ static bool is_done(bool (*done)(void *arg), void *arg)
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms)
 {
-    bool wait = false; /* the first round does not */
-
     if (is_done(done, arg)) {
         return TDM_OK;
     }
     for (;;) {
-        TDM_TRY(collect(loop, wait, deadline_ms));
-        wait = true;
+        TDM_TRY(collect(loop, deadline_ms));
         while (!TAILQ_EMPTY(&loop->ready)) {
             struct item *item = TAILQ_FIRST(&loop->ready);
 

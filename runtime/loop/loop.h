@@ -22,7 +22,7 @@ void tdm__loop_destroy(struct tdm__loop *loop); /* all watches and timers are go
 /* Runs callbacks until `done(arg)` is true (asked before the first wait and after each round)
  * or the deadline (tdm__clock_ms scale; TDM__NEVER) has passed: TDM_OK or TDM_E_TIMEOUT.  A
  * `done` of NULL never is: it runs one deadline long.  At least one round without waiting is
- * made. */
+ * made if the deadline has passed already. */
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms);
 

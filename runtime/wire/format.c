@@ -1,0 +1,382 @@
+/* format.c - packs and unpacks arrays of values by a format string. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/error.h"
+#include "runtime/wire/value.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SHAPE_BYTES = 64, GROUPS_MAX = 32 };
+
+/* A va_list that can be handed down by pointer. */
+struct arguments {
+    va_list list;
+};
+
+/* ---- formats ----------------------------------------------------------------------------- */
+
+/* The character after the item that starts at `format`: a letter, or a whole group. */
+static const char *item_end(const char *format)
+{
+    uint32_t open = 0;
+
+    do {
+        if (*format == '(' || *format == '{') {
+            open++;
+        } else if (*format == ')' || *format == '}') {
+            open--;
+        }
+        format++;
+    } while (open > 0);
+    return format;
+}
+
+static bool group_ends(const char *format)
+{
+    return *format == '\0' || *format == ')' || *format == '}';
+}
+
+/* Items up to the end of the group that `format` is in. */
+static uint32_t items_count(const char *format)
+{
+    uint32_t count = 0;
+
+    while (!group_ends(format)) {
+        format = item_end(format);
+        count++;
+    }
+    return count;
+}
+
+static tdm_status bad_format(const char *format, const char *at, const char *why)
+{
+    return tdm__fail(TDM_E_INVAL, "format \"%s\": %s at position %td", format, why,
+                     at - format + 1);
+}
+
+static tdm_status check_map(const char *format, const char *inside)
+{
+    bool is_key = true;
+
+    for (; !group_ends(inside); inside = item_end(inside)) {
+        if (is_key && *inside != 's') {
+            return bad_format(format, inside, "a key must be s");
+        }
+        is_key = !is_key;
+    }
+    return is_key ? TDM_OK : bad_format(format, inside, "a key without a value");
+}
+
+/* Letters known, groups closed, maps made of pairs. */
+static tdm_status check_format(const char *format, const char *letters)
+{
+    char closing[GROUPS_MAX];
+    const char *open[GROUPS_MAX];
+    uint32_t groups = 0;
+
+    for (const char *at = format; *at != '\0'; at++) {
+        if (strchr(letters, *at) == NULL) {
+            return bad_format(format, at, "unknown letter");
+        }
+        if (*at == '(' || *at == '{') {
+            if (groups == GROUPS_MAX) {
+                return bad_format(format, at, "groups nested too deep");
+            }
+            open[groups] = at;
+            closing[groups++] = *at == '(' ? ')' : '}';
+        } else if (*at == ')' || *at == '}') {
+            if (groups == 0 || closing[--groups] != *at) {
+                return bad_format(format, at, "a group closed that is not open");
+            }
+            if (*at == '}') {
+                TDM_TRY(check_map(format, open[groups] + 1));
+            }
+        }
+    }
+    return groups == 0 ? TDM_OK : bad_format(format, open[groups - 1], "a group never closed");
+}
+
+/* ---- packing ----------------------------------------------------------------------------- */
+
+static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
+{
+    const void *data = va_arg(arguments->list, const void *);
+    size_t size_bytes = va_arg(arguments->list, size_t);
+
+    tdm_write_bytes(writer, data, size_bytes);
+}
+
+static void pack_one(tdm_writer *writer, const char *item, struct arguments *arguments)
+{
+    switch (*item) {
+    case 'i':
+        tdm_write_int(writer, va_arg(arguments->list, int64_t));
+        break;
+    case 'u':
+        tdm_write_uint(writer, va_arg(arguments->list, uint64_t));
+        break;
+    case 'f':
+        tdm_write_double(writer, va_arg(arguments->list, double));
+        break;
+    case '?':
+        tdm_write_bool(writer, va_arg(arguments->list, int));
+        break;
+    case 's':
+        tdm_write_string(writer, va_arg(arguments->list, const char *));
+        break;
+    case 'b':
+        pack_bytes(writer, arguments);
+        break;
+    case 'v':
+        tdm_write_value(writer, va_arg(arguments->list, const tdm_value *));
+        break;
+    case 'p':
+        tdm_write_packed(writer, *va_arg(arguments->list, const struct tdm_bytes *));
+        break;
+    case '(':
+        tdm_write_array(writer, items_count(item + 1));
+        break;
+    case '{':
+        tdm_write_map(writer, items_count(item + 1) / 2);
+        break;
+    case 'n':
+        tdm_write_nil(writer);
+        break;
+    default: /* the end of a group: its header has said all */
+        break;
+    }
+}
+
+tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
+{
+    struct arguments arguments;
+
+    TDM_TRY(check_format(format, "iuf?sbnvp(){}"));
+    va_copy(arguments.list, args);
+    tdm_write_array(writer, items_count(format));
+    for (const char *at = format; *at != '\0'; at++) {
+        pack_one(writer, at, &arguments);
+    }
+    va_end(arguments.list);
+    return tdm_writer_status(writer);
+}
+
+tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
+{
+    va_list args;
+    tdm_status status;
+
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    return status;
+}
+
+/* ---- unpacking --------------------------------------------------------------------------- */
+
+static const char *kind_text(const tdm_value *value)
+{
+    static const char *const texts[] = {
+        [TDM_NIL] = "nil",         [TDM_BOOL] = "a bool",     [TDM_INT] = "an integer",
+        [TDM_DOUBLE] = "a double", [TDM_STRING] = "a string", [TDM_BYTES] = "bytes",
+        [TDM_ARRAY] = "an array",  [TDM_MAP] = "a map",
+    };
+
+    return value != NULL ? texts[value->kind] : "nothing";
+}
+
+/* The letters of an array, one level deep: "(is(…)b)". */
+static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
+{
+    static const char *const letters[] = {
+        [TDM_NIL] = "n",    [TDM_BOOL] = "?",  [TDM_INT] = "i",    [TDM_DOUBLE] = "f",
+        [TDM_STRING] = "s", [TDM_BYTES] = "b", [TDM_ARRAY] = "()", [TDM_MAP] = "{}",
+    };
+    size_t used = 1;
+    uint32_t count = tdm_value_count(array);
+
+    text[0] = '(';
+    for (uint32_t i = 0; i < count && used < SHAPE_BYTES - 8; i++) {
+        const char *letter = letters[tdm_value_at(array, i)->kind];
+
+        if (used >= SHAPE_BYTES - 12 && i + 1 < count) {
+            letter = " ...";
+            count = 0; /* the last */
+        }
+        memcpy(text + used, letter, strlen(letter));
+        used += strlen(letter);
+    }
+    text[used] = ')';
+    text[used + 1] = '\0';
+    return text;
+}
+
+static const char *wanted_text(char letter)
+{
+    switch (letter) {
+    case 'i':
+        return "an integer that fits int64_t";
+    case 'u':
+        return "an integer that fits uint64_t";
+    case 'f':
+        return "a number";
+    case '?':
+        return "a bool";
+    case 's':
+        return "a string";
+    case 'b':
+        return "bytes";
+    case '(':
+        return "an array";
+    default:
+        return "nil";
+    }
+}
+
+static bool matches(const tdm_value *value, char letter)
+{
+    enum tdm_value_kind kind = value->kind;
+
+    switch (letter) {
+    case 'i':
+        return tdm__value_fits_int(value);
+    case 'u':
+        return tdm__value_fits_uint(value);
+    case 'f':
+        return kind == TDM_DOUBLE || kind == TDM_INT;
+    case '?':
+        return kind == TDM_BOOL;
+    case 's':
+        return kind == TDM_STRING || kind == TDM_NIL;
+    case 'b':
+        return kind == TDM_BYTES;
+    case '(':
+        return kind == TDM_ARRAY;
+    case 'n':
+        return kind == TDM_NIL;
+    default: /* v */
+        return true;
+    }
+}
+
+static tdm_status mismatch(const char *where, char letter, const tdm_value *value)
+{
+    if (tdm_value_kind_of(value) == TDM_INT && (letter == 'i' || letter == 'u')) {
+        char text[32];
+
+        (void)snprintf(text, sizeof(text), letter == 'i' ? "%llu" : "%lld",
+                       (unsigned long long)value->as.integer.bits);
+        return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where, wanted_text(letter), text);
+    }
+    return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where,
+                     letter == 'i' || letter == 'u' ? "an integer" : wanted_text(letter),
+                     kind_text(value));
+}
+
+/* Checks `array` against the group that starts at `format`; `where` is "argument 2: " or "". */
+static tdm_status check_values(const tdm_value *array, const char *format, const char *where)
+{
+    uint32_t wanted = items_count(format);
+    char shape[SHAPE_BYTES];
+    uint32_t index = 0;
+
+    if (tdm_value_kind_of(array) != TDM_ARRAY) {
+        return mismatch(where, '(', array);
+    }
+    if (array->count != wanted) {
+        const char *end = format;
+
+        while (!group_ends(end)) {
+            end = item_end(end);
+        }
+        return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where,
+                         (int)(end - format), format, array->count, shape_text(array, shape));
+    }
+    for (; !group_ends(format); format = item_end(format)) {
+        const tdm_value *value = tdm_value_at(array, index++);
+        char inner[SHAPE_BYTES];
+
+        (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index);
+        if (!matches(value, *format)) {
+            return mismatch(inner, *format, value);
+        }
+        if (*format == '(') {
+            TDM_TRY(check_values(value, format + 1, inner));
+        }
+    }
+    return TDM_OK;
+}
+
+static void fill_bytes(const tdm_value *value, struct arguments *arguments)
+{
+    const void **data_out = va_arg(arguments->list, const void **);
+    size_t *size_out = va_arg(arguments->list, size_t *);
+
+    *data_out = value->as.data;
+    *size_out = value->count;
+}
+
+static void fill_one(const tdm_value *value, char letter, struct arguments *arguments)
+{
+    switch (letter) {
+    case 'i':
+        *va_arg(arguments->list, int64_t *) = tdm_value_int(value, 0);
+        break;
+    case 'u':
+        *va_arg(arguments->list, uint64_t *) = tdm_value_uint(value, 0);
+        break;
+    case 'f':
+        *va_arg(arguments->list, double *) = tdm_value_double(value, 0);
+        break;
+    case '?':
+        *va_arg(arguments->list, int *) = tdm_value_bool(value, 0);
+        break;
+    case 's':
+        *va_arg(arguments->list, const char **) = tdm_value_string(value, NULL);
+        break;
+    case 'b':
+        fill_bytes(value, arguments);
+        break;
+    case 'v':
+        *va_arg(arguments->list, const tdm_value **) = value;
+        break;
+    default: /* n */
+        break;
+    }
+}
+
+static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments)
+{
+    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+        const tdm_value *value = tdm_value_at(array, index);
+
+        if (*format == '(') {
+            fill_values(value, format + 1, arguments);
+        } else {
+            fill_one(value, *format, arguments);
+        }
+    }
+}
+
+tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args)
+{
+    struct arguments arguments;
+
+    TDM_TRY(check_format(format, "iuf?sbnv()"));
+    TDM_TRY(check_values(array, format, ""));
+    va_copy(arguments.list, args);
+    fill_values(array, format, &arguments);
+    va_end(arguments.list);
+    return TDM_OK;
+}
+
+tdm_status tdm_unpack(const tdm_value *array, const char *format, ...)
+{
+    va_list args;
+    tdm_status status;
+
+    va_start(args, format);
+    status = tdm_unpack_va(array, format, args);
+    va_end(args);
+    return status;
+}
