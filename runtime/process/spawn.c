@@ -5,6 +5,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -204,10 +205,11 @@ void tdm__process_forget(struct tdm__process *process)
 const char *tdm__wait_status_text(int wait_status, char *text, size_t text_bytes)
 {
     if (WIFSIGNALED(wait_status)) {
-        const char *name = sigabbrev_np(WTERMSIG(wait_status));
+        const char *name = sigdescr_np(WTERMSIG(wait_status));
 
-        (void)snprintf(text, text_bytes, "signal %d (%s%s)", WTERMSIG(wait_status),
-                       name == NULL ? "" : "SIG", name == NULL ? "unknown" : name);
+        name = name == NULL ? "unknown" : name;
+        (void)snprintf(text, text_bytes, "signal %d (%c%s)", WTERMSIG(wait_status),
+                       tolower((unsigned char)name[0]), name + 1);
     } else {
         (void)snprintf(text, text_bytes, "exit code %d", WEXITSTATUS(wait_status));
     }

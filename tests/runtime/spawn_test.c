@@ -110,7 +110,7 @@ static void a_signal_ends_it_and_is_told(void **state)
     tdm__process_signal(&process, SIGKILL);
     wait_for_end(&process, &wait_status);
     assert_string_equal(tdm__wait_status_text(wait_status, text, sizeof(text)),
-                        "signal 9 (SIGKILL)");
+                        "signal 9 (killed)");
 }
 
 int main(void)

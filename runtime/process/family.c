@@ -1,0 +1,94 @@
+/* family.c - the children of this process, as the kernel sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/family.h"
+
+#include "runtime/clock.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void tdm__family_adopt_orphans(void)
+{
+    (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+/* The fourth field of /proc/PID/stat; the second, the name, may hold anything but ends with the
+ * last ')'.  -1 when the process is gone. */
+static pid_t parent_of(const char *pid_text)
+{
+    char path[64];
+    char stat[512];
+    ssize_t got;
+    const char *after_name;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid_text);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return -1;
+    }
+    got = read(fd, stat, sizeof(stat) - 1);
+    (void)close(fd);
+    if (got <= 0) {
+        return -1;
+    }
+    stat[got] = '\0';
+    after_name = strrchr(stat, ')');
+    if (after_name == NULL || strlen(after_name) < 4) {
+        return -1;
+    }
+    return (pid_t)strtol(after_name + 4, NULL, 10); /* ") S PARENT" */
+}
+
+void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
+{
+    DIR *processes = opendir("/proc");
+    const struct dirent *entry;
+
+    if (processes == NULL) {
+        return;
+    }
+    while ((entry = readdir(processes)) != NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+        if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == getpid()) {
+            fn(arg, (pid_t)strtol(entry->d_name, NULL, 10));
+        }
+    }
+    (void)closedir(processes);
+}
+
+static void kill_child(void *arg, pid_t pid)
+{
+    (void)arg;
+    (void)kill(pid, SIGKILL); /* a child that is not reaped keeps its pid: nobody else is hit */
+}
+
+bool tdm__family_kill_all(int64_t timeout_ms)
+{
+    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+
+    for (;;) {
+        pid_t reaped;
+
+        tdm__family_each_child(kill_child, NULL);
+        do {
+            reaped = waitpid(-1, NULL, WNOHANG);
+        } while (reaped > 0);
+        if (reaped < 0 && errno == ECHILD) {
+            return true;
+        }
+        if (tdm__deadline_left(deadline_ms) == 0) {
+            return false;
+        }
+        (void)poll(NULL, 0, 1); /* the kernel needs a moment to end them */
+    }
+}

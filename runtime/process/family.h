@@ -1,0 +1,20 @@
+/* family.h - the children of this process, as the kernel sees them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_FAMILY_H
+#define TDM_RUNTIME_FAMILY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Orphans of a process's descendants become its own children once this has been called. */
+void tdm__family_adopt_orphans(void);
+
+/* Calls fn(arg, pid) for each process whose parent is this one, zombies included. */
+void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg);
+
+/* Kills all children, and those that come to this process when their parents die, and reaps them,
+ * until none is left or `timeout_ms` has passed.  True when none is left. */
+bool tdm__family_kill_all(int64_t timeout_ms);
+
+#endif
