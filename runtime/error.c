@@ -77,6 +77,6 @@ void tdm_check(tdm_status status, const char *what)
     if (status != TDM_OK) {
         (void)fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name, what,
                       tdm_strerror(status), error_detail);
-        exit(1);
+        exit(1); /* NOLINT(concurrency-mt-unsafe) the program is over */
     }
 }

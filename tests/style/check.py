@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""check.py CONCERN [build_dir]: prints every breach of one rule of style; fails if there is any.
+
+Each function below is a concern; it yields one line of text for each breach.
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+from sources import LIBRARY, ROOT, files, lines
+
+HERE = pathlib.Path(__file__).resolve().parent
+FILE_LINES_MAX = 800
+FUNCTION_LINES_MAX = 60
+BANNED = {
+    "strcpy": "snprintf", "strcat": "snprintf", "sprintf": "snprintf", "vsprintf": "vsnprintf",
+    "gets": "fgets", "atoi": "strtol", "atol": "strtol", "strtok": "strtok_r",
+    "rand": "a generator with a seed of its own", "srand": "a generator with a seed of its own",
+    "time": "tdm__clock_ms", "system": "tdm__spawn", "popen": "tdm__spawn",
+}
+COMMENT_OR_STRING = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def code_lines(path):
+    """The lines with comments and strings blanked, so that only code is left to match."""
+    def blank(match):
+        return "\n" * match[0].count("\n") or " "
+    return COMMENT_OR_STRING.sub(blank, "\n".join(lines(path))).split("\n")
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], cwd=ROOT, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+
+
+def check_format():
+    """Every file is as clang-format leaves it."""
+    done = run("clang-format-14", "--dry-run", "-Werror", *files())
+    if done.returncode != 0:
+        yield done.stdout + "remedy: clang-format-14 -i FILE"
+
+
+def check_headers():
+    """Every public header compiles alone, as C11 and as C++17, also when included twice."""
+    # The enum is there because a C file must declare something.
+    for header in files(["include"], [".h"]):
+        text = f"#include <{header.relative_to('include')}>\n" * 2 + "enum { SOMETHING };\n"
+        for compiler, language, standard in (("cc", "c", "c11"), ("c++", "c++", "c++17")):
+            done = subprocess.run(
+                [compiler, "-x", language, f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic",
+                 "-Werror", "-fsyntax-only", "-Iinclude", "-"],
+                cwd=ROOT, input=text, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                yield f"{header} is not {standard}:\n{done.stderr}"
+
+
+def check_banned():
+    """No calls that have a better replacement."""
+    call = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+    for path in files():
+        for number, line in enumerate(code_lines(path), 1):
+            for found in call.finditer(line):
+                yield f"{path}:{number}: {found[1]}() is banned: use {BANNED[found[1]]}"
+
+
+def check_length():
+    """Files and functions are short.  In the project's format a body is a { to a } in column 0."""
+    for path in files():
+        text = lines(path)
+        if len(text) > FILE_LINES_MAX:
+            yield f"{path}: {len(text)} lines, at most {FILE_LINES_MAX}"
+        begun = None
+        for number, line in enumerate(text, 1):
+            if line == "{":
+                begun = number
+            elif line == "}" and begun is not None:
+                excused = any("NOLINT" in above and "function-size" in above
+                              for above in text[max(0, begun - 8):begun])
+                if number - begun - 1 > FUNCTION_LINES_MAX and not excused:
+                    yield (f"{path}:{begun}: a function of {number - begun - 1} lines, "
+                           f"at most {FUNCTION_LINES_MAX}")
+                begun = None
+
+
+def check_preamble():
+    """The first line says what the file is, the second its licence; headers have a guard."""
+    for path in files():
+        text = lines(path) + ["", ""]
+        first = "\n".join(text[:8]).split("*/")[0]
+        if not first.startswith(f"/* {path.name} - "):
+            yield f"{path}:1: must begin with /* {path.name} - what it is. */"
+        if not any(line == "/* SPDX-License-Identifier: Apache-2.0 */" for line in text[:10]):
+            yield f"{path}: has no SPDX line after its first comment"
+        if path.suffix == ".h" and not any(re.match(r"#ifndef (TANDEM|TDM)_\w+_H$", line) for line in text):
+            yield f"{path}: has no guard TDM_…_H"
+
+
+def check_mentions():
+    """Nothing left to do is left in the text, and no path climbs."""
+    for path in files():
+        for number, line in enumerate(lines(path), 1):
+            if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+                yield f"{path}:{number}: a note of unfinished work: finish it or open an issue"
+            if re.match(r'\s*#\s*include\s*["<](.*/)?\.\./', line):
+                yield f"{path}:{number}: includes are written from the root, without ../"
+
+
+def check_tested():
+    """Every source of the library has its test; what has none yet is in untested.txt, with why."""
+    tests = {path.name for path in files(["tests"], [".c"])}
+    excused = {}
+    for line in (HERE / "untested.txt").read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            path, _, reason = line.partition(":")
+            excused[path.strip()] = reason.strip()
+    sources = {path.as_posix(): f"{path.stem}_test.c" for path in files(LIBRARY, [".c"])}
+    for path, test in sources.items():
+        if test not in tests and path not in excused:
+            yield f"{path}: has no tests/**/{test}"
+    for path, reason in excused.items():
+        if path not in sources:
+            yield f"untested.txt: {path} does not exist: remove the line"
+        elif sources[path] in tests:
+            yield f"untested.txt: {path} has its test now: remove the line"
+        if not reason:
+            yield f"untested.txt: {path}: say why it has no test"
+
+
+def check_nolint():
+    """Exceptions to clang-tidy are few and name the check; the number may only be lowered."""
+    allowed = int((HERE / "nolint.txt").read_text(encoding="utf-8").split()[0])
+    found = [f"{path}:{number}: {line.strip()}" for path in files()
+             for number, line in enumerate(lines(path), 1) if "NOLINT" in line]
+    if len(found) > allowed:
+        yield f"{len(found)} NOLINT, nolint.txt allows {allowed}:\n" + "\n".join(found)
+    for place in found:
+        if not re.search(r"NOLINT\w*\([\w.,-]+\)", place) and "NOLINTEND" not in place:
+            yield f"{place}: name the check that is silenced"
+
+
+def check_exports(build):
+    """libtandem.so exports only tdm_ names, and libtandem.a gives no others to a link."""
+    symbol = re.compile(r"^[0-9a-f]+ [A-TV-Z] (\S+)$")
+    for library, flags in (("libtandem.so", ["-D"]), ("libtandem.a", ["-g"])):
+        for line in run("nm", *flags, "--defined-only", pathlib.Path(build) / library).stdout.splitlines():
+            found = symbol.match(line)
+            if found and not found[1].startswith("tdm_"):
+                yield f"{library} gives the name {found[1]}: make it static or name it tdm__"
+            elif found and found[1] == "tdm_job_library":
+                yield f"{library} gives tdm_job_library: only job libraries may"
+
+
+def main(concern, *arguments):
+    breaches = list(globals()[f"check_{concern}"](*arguments))
+    print("\n".join(breaches) or f"{concern}: nothing to say")
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
