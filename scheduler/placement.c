@@ -454,34 +454,41 @@ tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t
     return status;
 }
 
-static bool is_better(const struct tdm__node_resources *candidate,
-                      const struct tdm__node_resources *best, const struct tdm__id *home)
+/* Index of the node to take, or nodes_count if none holds it now. */
+static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                          const struct tdm__resources *wanted, const struct tdm__id *home)
 {
-    if (best == NULL || tdm__id_equal(&candidate->id, home)) {
-        return true;
+    uint32_t best = nodes_count;
+
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (!tdm__pool_fits(&nodes[i].pool, wanted)) {
+            continue;
+        }
+        if (tdm__id_equal(&nodes[i].id, home)) {
+            return i;
+        }
+        if (best == nodes_count || nodes[i].pool.cpu.free > nodes[best].pool.cpu.free) {
+            best = i;
+        }
     }
-    return !tdm__id_equal(&best->id, home) && candidate->pool.cpu.free > best->pool.cpu.free;
+    return best;
 }
 
 tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
                                const struct tdm__resources *wanted, const struct tdm__id *home,
                                struct tdm__bundle_place *place_out)
 {
-    const struct tdm__node_resources *best = NULL;
+    uint32_t node = pick_node(nodes, nodes_count, wanted, home);
     struct tdm__pool pool;
     bool taken;
 
-    for (uint32_t i = 0; i < nodes_count; i++) {
-        if (tdm__pool_fits(&nodes[i].pool, wanted) && is_better(&nodes[i], best, home)) {
-            best = &nodes[i];
-        }
-    }
-    if (best == NULL) { /* the plan of one bundle fails for the same reason, and words it */
+    if (node ==
+        nodes_count) { /* the plan of one bundle fails for the same reason, and words it */
         return tdm__placement_plan(nodes, nodes_count, wanted, 1, TDM_PACK, place_out);
     }
-    pool = best->pool;
+    pool = nodes[node].pool;
     taken = tdm__pool_take(&pool, wanted, &place_out->grant);
     TDM_ASSERT(taken);
-    place_out->node = (uint32_t)(best - nodes);
+    place_out->node = node;
     return TDM_OK;
 }

@@ -1,0 +1,74 @@
+/* walk.c - visits every state that can be reached, once, nearest first. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/walk.h"
+
+#include "runtime/assert.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SLOTS_COUNT = 1 << 20, KEYS_MAX = 1 << 19, WAITING_MAX = 1 << 15 };
+
+void walk_init(struct walk *walk, size_t key_bytes, size_t state_bytes)
+{
+    *walk = (struct walk){.key_bytes = key_bytes,
+                          .state_bytes = state_bytes,
+                          .slots_count = SLOTS_COUNT,
+                          .keys_max = KEYS_MAX,
+                          .waiting_max = WAITING_MAX};
+    walk->keys = malloc(walk->keys_max * key_bytes); /* touched as far as used */
+    walk->states = malloc(walk->waiting_max * state_bytes);
+    walk->slots = calloc(walk->slots_count, sizeof(walk->slots[0]));
+    TDM_ASSERT(walk->keys != NULL && walk->states != NULL && walk->slots != NULL);
+}
+
+void walk_fini(struct walk *walk)
+{
+    free(walk->keys);
+    free(walk->states);
+    free(walk->slots);
+}
+
+static uint32_t hash(const uint8_t *bytes, size_t size_bytes)
+{
+    uint64_t sum = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+
+    for (size_t i = 0; i < size_bytes; i++) {
+        sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    return (uint32_t)(sum >> 32 ^ sum);
+}
+
+uint32_t walk_add(struct walk *walk, const void *key, const void *state)
+{
+    uint32_t slot = hash(key, walk->key_bytes) % walk->slots_count;
+    uint32_t number;
+
+    walk->transitions += walk->seen > 0;
+    while (walk->slots[slot] != 0) {
+        number = walk->slots[slot] - 1;
+        if (memcmp(walk->keys + number * walk->key_bytes, key, walk->key_bytes) == 0) {
+            return number;
+        }
+        slot = (slot + 1) % walk->slots_count;
+    }
+    TDM_ASSERT(walk->seen < walk->keys_max);
+    TDM_ASSERT(walk->seen - walk->visited < walk->waiting_max);
+    number = walk->seen++;
+    walk->slots[slot] = number + 1;
+    memcpy(walk->keys + number * walk->key_bytes, key, walk->key_bytes);
+    memcpy(walk->states + number % walk->waiting_max * walk->state_bytes, state,
+           walk->state_bytes);
+    return number;
+}
+
+bool walk_next(struct walk *walk, void *state_out)
+{
+    if (walk->visited == walk->seen) {
+        return false;
+    }
+    memcpy(state_out, walk->states + walk->visited % walk->waiting_max * walk->state_bytes,
+           walk->state_bytes);
+    walk->visited++;
+    return true;
+}
