@@ -1,0 +1,282 @@
+/* phase.c - whose turn it is on the card: the phases of one colocated job. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/phase.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/text.h"
+
+#include <string.h>
+
+/* The plain part of the machine: while `open` waits for its answer, `event` is that answer.
+ * Memory is counted only here, from reports of what was done. */
+struct rule {
+    enum tdm__phase_name phase;
+    enum tdm__phase_action open;
+    enum tdm__phase_event_kind event;
+    enum tdm__phase_name next_phase;
+    enum tdm__phase_action next_action;
+    uint32_t gains; /* bits of resident */
+    uint32_t loses;
+};
+
+enum { ENGINES = TDM__PHASE_HAS_WEIGHTS | TDM__PHASE_HAS_KV };
+
+#define PHASE(name) TDM__PHASE_##name
+#define DO(name)    TDM__PHASE_DO_##name
+
+/* One rule in two lines: what is so and what comes; what is so then.  clang-format would hide
+ * it.
+ */
+/* clang-format off */
+static const struct rule rules[] = {
+    {PHASE(EMPTY), DO(NOTHING), PHASE(TRAIN_WANTED),
+     PHASE(TRAIN), DO(RESUME_TRAINER), 0, 0},
+    {PHASE(EMPTY), DO(NOTHING), PHASE(UPDATE_WANTED),
+     PHASE(UPDATE), DO(RESUME_WEIGHTS), 0, 0},
+    {PHASE(OFFLOAD_ENGINE), DO(PAUSE_ENGINES), PHASE(ENGINES_PAUSED),
+     PHASE(TRAIN), DO(RESUME_TRAINER), 0, ENGINES},
+    {PHASE(TRAIN), DO(RESUME_TRAINER), PHASE(TRAINER_RESUMED),
+     PHASE(TRAIN), DO(TRAIN), PHASE(HAS_TRAINER), 0},
+    {PHASE(TRAIN), DO(TRAIN), PHASE(STEP_DONE),
+     PHASE(OFFLOAD_TRAINER), DO(PAUSE_TRAINER), 0, 0},
+    {PHASE(OFFLOAD_TRAINER), DO(PAUSE_TRAINER), PHASE(TRAINER_PAUSED),
+     PHASE(UPDATE), DO(RESUME_WEIGHTS), 0, PHASE(HAS_TRAINER)},
+    {PHASE(UPDATE), DO(RESUME_WEIGHTS), PHASE(WEIGHTS_RESUMED),
+     PHASE(UPDATE), DO(UPDATE), PHASE(HAS_WEIGHTS), 0},
+    {PHASE(UPDATE), DO(UPDATE), PHASE(UPDATE_COMMITTED),
+     PHASE(UPDATE), DO(FLUSH), 0, 0},
+    {PHASE(UPDATE), DO(UPDATE), PHASE(UPDATE_ABORTED),
+     PHASE(UPDATE), DO(FLUSH), 0, 0},
+    {PHASE(UPDATE), DO(UPDATE), PHASE(UPDATE_SKIPPED),
+     PHASE(UPDATE), DO(FLUSH), 0, 0},
+    {PHASE(UPDATE), DO(FLUSH), PHASE(CACHES_FLUSHED),
+     PHASE(RESUME_ENGINE), DO(RESUME_KV), 0, 0},
+    {PHASE(RESUME_ENGINE), DO(RESUME_KV), PHASE(KV_RESUMED),
+     PHASE(ROLLOUT), DO(NOTHING), PHASE(HAS_KV), 0},
+};
+/* clang-format on */
+
+static const char *const phase_texts[] = {
+    "EMPTY",           "ROLLOUT", "DRAIN",         "OFFLOAD_ENGINE", "TRAIN",
+    "OFFLOAD_TRAINER", "UPDATE",  "RESUME_ENGINE", "FAILED",
+};
+
+static const char *const event_texts[] = {
+    "train_wanted",   "update_wanted",   "generate_requested", "generate_done",
+    "rollout_done",   "engines_paused",  "trainer_resumed",    "step_done",
+    "trainer_paused", "weights_resumed", "update_committed",   "update_aborted",
+    "update_skipped", "caches_flushed",  "kv_resumed",         "died",
+    "step_failed",
+};
+
+_Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
+_Static_assert(sizeof(event_texts) / sizeof(event_texts[0]) == TDM__PHASE_STEP_FAILED + 1,
+               "texts");
+
+const char *tdm__phase_text(enum tdm__phase_name phase)
+{
+    TDM_ASSERT(phase <= TDM__PHASE_FAILED);
+    return phase_texts[phase];
+}
+
+void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t engines_needed,
+                     uint32_t update_retries_max)
+{
+    TDM_ASSERT(engines_needed >= 1 && engines_needed <= engines_count);
+    memset(state, 0, sizeof(*state));
+    state->engines_alive = engines_count;
+    state->engines_needed = engines_needed;
+    state->update_retries_max = update_retries_max;
+}
+
+void tdm__phase_start_after(struct tdm__phase *state, uint64_t version)
+{
+    TDM_ASSERT(state->phase == TDM__PHASE_EMPTY);
+    state->committed_version = version;
+}
+
+bool tdm__phase_may_generate(const struct tdm__phase *state)
+{
+    return state->phase == TDM__PHASE_ROLLOUT && (state->resident & ENGINES) == ENGINES &&
+           state->serving_version != 0 && state->serving_version == state->committed_version;
+}
+
+static tdm_status refuse(const struct tdm__phase *state, const struct tdm__phase_event *event)
+{
+    return tdm__fail(TDM_E_STATE, "%s does not belong in %s", event_texts[event->kind],
+                     phase_texts[state->phase]);
+}
+
+static tdm_status fail_job(struct tdm__phase *state, const struct tdm__phase_event *event,
+                           const char *what, enum tdm__phase_action *action_out)
+{
+    struct tdm__text text = tdm__text_in(state->failure, sizeof(state->failure));
+
+    tdm__text_add(&text, "%s%s%s in %s", event->who == NULL ? "" : event->who,
+                  event->who == NULL ? "" : " ", what, phase_texts[state->phase]);
+    if (event->text != NULL) {
+        tdm__text_add(&text, ": %s", event->text);
+    }
+    state->phase = TDM__PHASE_FAILED;
+    state->open = TDM__PHASE_DO_NOTHING;
+    *action_out = TDM__PHASE_DO_FAIL;
+    return TDM_OK;
+}
+
+/* ---- the events that are more than a rule ------------------------------------------------ */
+
+static tdm_status on_generate_requested(struct tdm__phase *state,
+                                        const struct tdm__phase_event *event,
+                                        enum tdm__phase_action *action_out)
+{
+    if (!tdm__phase_may_generate(state)) {
+        return refuse(state, event);
+    }
+    state->calls_in_flight++;
+    *action_out = TDM__PHASE_DO_GENERATE;
+    return TDM_OK;
+}
+
+/* The engines are paused when the rollout is over and the last call has come back. */
+static tdm_status leave_drain_if_empty(struct tdm__phase *state,
+                                       enum tdm__phase_action *action_out)
+{
+    *action_out = TDM__PHASE_DO_NOTHING;
+    if (state->phase == TDM__PHASE_DRAIN && state->calls_in_flight == 0) {
+        state->phase = TDM__PHASE_OFFLOAD_ENGINE;
+        state->open = TDM__PHASE_DO_PAUSE_ENGINES;
+        *action_out = state->open;
+    }
+    return TDM_OK;
+}
+
+static tdm_status on_generate_done(struct tdm__phase *state,
+                                   const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out)
+{
+    if (state->calls_in_flight == 0) {
+        return refuse(state, event);
+    }
+    state->calls_in_flight--;
+    return leave_drain_if_empty(state, action_out);
+}
+
+static tdm_status on_rollout_done(struct tdm__phase *state,
+                                  const struct tdm__phase_event *event,
+                                  enum tdm__phase_action *action_out)
+{
+    if (state->phase != TDM__PHASE_ROLLOUT) {
+        return refuse(state, event);
+    }
+    state->phase = TDM__PHASE_DRAIN;
+    return leave_drain_if_empty(state, action_out);
+}
+
+static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_event *event,
+                          enum tdm__phase_action *action_out)
+{
+    if (event->participant == TDM__PHASE_ENGINE) {
+        state->engines_alive--;
+        if (state->engines_alive >= state->engines_needed) {
+            *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on without it */
+            return TDM_OK;
+        }
+    }
+    return fail_job(state, event, "died", action_out);
+}
+
+/* ---- the rules --------------------------------------------------------------------------- */
+
+/* What an answer to the update means for versions, before its rule is applied. */
+static tdm_status check_versions(const struct tdm__phase *state,
+                                 const struct tdm__phase_event *event)
+{
+    if (event->kind == TDM__PHASE_UPDATE_COMMITTED &&
+        event->version <= state->committed_version) {
+        return tdm__fail(TDM_E_STATE, "version %llu was committed after version %llu",
+                         (unsigned long long)event->version,
+                         (unsigned long long)state->committed_version);
+    }
+    if (event->kind == TDM__PHASE_UPDATE_SKIPPED && state->serving_version == 0) {
+        return tdm__fail(TDM_E_STATE,
+                         "the first update cannot be skipped: no engine has weights");
+    }
+    return TDM_OK;
+}
+
+static void apply_rule(struct tdm__phase *state, const struct rule *rule,
+                       const struct tdm__phase_event *event)
+{
+    if (event->kind == TDM__PHASE_UPDATE_COMMITTED) {
+        state->committed_version = event->version;
+    } else if (event->kind == TDM__PHASE_CACHES_FLUSHED) {
+        state->serving_version = state->committed_version;
+        state->update_retries = 0;
+    }
+    state->phase = rule->next_phase;
+    state->open = rule->next_action;
+    state->resident = (state->resident | rule->gains) & ~rule->loses;
+}
+
+/* Until it is decided an update is free to fail: again, or on with the version before. */
+static bool retries_update(struct tdm__phase *state)
+{
+    if (state->update_retries == state->update_retries_max) {
+        return false;
+    }
+    state->update_retries++;
+    return true;
+}
+
+static tdm_status follow_rules(struct tdm__phase *state, const struct tdm__phase_event *event,
+                               enum tdm__phase_action *action_out)
+{
+    for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
+        const struct rule *rule = &rules[i];
+
+        if (rule->phase != state->phase || rule->open != state->open ||
+            rule->event != event->kind) {
+            continue;
+        }
+        TDM_TRY(check_versions(state, event));
+        if (event->kind == TDM__PHASE_UPDATE_ABORTED) {
+            if (retries_update(state)) {
+                *action_out = TDM__PHASE_DO_UPDATE;
+                return TDM_OK;
+            }
+            if (state->serving_version == 0) {
+                return fail_job(state, event, "the first update was aborted", action_out);
+            }
+        }
+        apply_rule(state, rule, event);
+        *action_out = state->open;
+        return TDM_OK;
+    }
+    return refuse(state, event);
+}
+
+tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_event *event,
+                           enum tdm__phase_action *action_out)
+{
+    TDM_ASSERT(event->kind <= TDM__PHASE_STEP_FAILED);
+    if (state->phase == TDM__PHASE_FAILED) {
+        return tdm__fail(TDM_E_ABORTED, "%s", state->failure);
+    }
+    if (event->kind == TDM__PHASE_GENERATE_REQUESTED) {
+        return on_generate_requested(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_GENERATE_DONE) {
+        return on_generate_done(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_ROLLOUT_DONE) {
+        return on_rollout_done(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_DIED) {
+        return on_died(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_STEP_FAILED) {
+        return fail_job(state, event, "failed", action_out);
+    }
+    return follow_rules(state, event, action_out);
+}

@@ -1,0 +1,574 @@
+/* phase_test.c - the card is shared safely in every state that a job can reach. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/phase.h"
+
+#include "tests/support/walk.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ENGINES_COUNT = 2, EVENTS_COUNT = TDM__PHASE_STEP_FAILED + 1 };
+
+/* ---- examples ---------------------------------------------------------------------------- */
+
+static struct tdm__phase job;
+
+static int open_job(void **state)
+{
+    (void)state;
+    tdm__phase_init(&job, ENGINES_COUNT, ENGINES_COUNT, 1);
+    return 0;
+}
+
+static void tells(enum tdm__phase_event_kind kind, enum tdm__phase_action wanted)
+{
+    struct tdm__phase_event event = {.kind = kind, .version = job.committed_version + 1};
+    enum tdm__phase_action action;
+
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(action, wanted);
+}
+
+static void refuses(enum tdm__phase_event_kind kind)
+{
+    struct tdm__phase_event event = {.kind = kind, .version = job.committed_version + 1};
+    enum tdm__phase_action action;
+
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_STATE);
+}
+
+static void reach_rollout(void)
+{
+    tells(TDM__PHASE_UPDATE_WANTED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_COMMITTED, TDM__PHASE_DO_FLUSH);
+    tells(TDM__PHASE_CACHES_FLUSHED, TDM__PHASE_DO_RESUME_KV);
+    tells(TDM__PHASE_KV_RESUMED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.phase, TDM__PHASE_ROLLOUT);
+}
+
+static void a_step_goes_once_around(void **state)
+{
+    (void)state;
+    reach_rollout();
+    tells(TDM__PHASE_GENERATE_REQUESTED, TDM__PHASE_DO_GENERATE);
+    tells(TDM__PHASE_GENERATE_DONE, TDM__PHASE_DO_NOTHING);
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+    tells(TDM__PHASE_ENGINES_PAUSED, TDM__PHASE_DO_RESUME_TRAINER);
+    tells(TDM__PHASE_TRAINER_RESUMED, TDM__PHASE_DO_TRAIN);
+    tells(TDM__PHASE_STEP_DONE, TDM__PHASE_DO_PAUSE_TRAINER);
+    tells(TDM__PHASE_TRAINER_PAUSED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_COMMITTED, TDM__PHASE_DO_FLUSH);
+    tells(TDM__PHASE_CACHES_FLUSHED, TDM__PHASE_DO_RESUME_KV);
+    tells(TDM__PHASE_KV_RESUMED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.serving_version, 2);
+}
+
+static void engines_are_paused_after_the_last_call(void **state)
+{
+    (void)state;
+    reach_rollout();
+    tells(TDM__PHASE_GENERATE_REQUESTED, TDM__PHASE_DO_GENERATE);
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_NOTHING);
+    refuses(TDM__PHASE_GENERATE_REQUESTED);
+    assert_string_equal(tdm_error_detail(), "generate_requested does not belong in DRAIN");
+    tells(TDM__PHASE_GENERATE_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+}
+
+static void an_aborted_update_is_tried_again_then_the_old_version_serves(void **state)
+{
+    (void)state;
+    reach_rollout();
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+    tells(TDM__PHASE_ENGINES_PAUSED, TDM__PHASE_DO_RESUME_TRAINER);
+    tells(TDM__PHASE_TRAINER_RESUMED, TDM__PHASE_DO_TRAIN);
+    tells(TDM__PHASE_STEP_DONE, TDM__PHASE_DO_PAUSE_TRAINER);
+    tells(TDM__PHASE_TRAINER_PAUSED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_FLUSH);
+    tells(TDM__PHASE_CACHES_FLUSHED, TDM__PHASE_DO_RESUME_KV);
+    tells(TDM__PHASE_KV_RESUMED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.serving_version, 1);
+    assert_true(tdm__phase_may_generate(&job));
+}
+
+static void the_first_update_cannot_be_done_without(void **state)
+{
+    (void)state;
+    tells(TDM__PHASE_UPDATE_WANTED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    refuses(TDM__PHASE_UPDATE_SKIPPED);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_UPDATE);
+    tells(TDM__PHASE_UPDATE_ABORTED, TDM__PHASE_DO_FAIL);
+    assert_string_equal(job.failure, "the first update was aborted in UPDATE");
+}
+
+static void versions_never_go_back(void **state)
+{
+    struct tdm__phase_event event = {.kind = TDM__PHASE_UPDATE_COMMITTED, .version = 41};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_start_after(&job, 41);
+    tells(TDM__PHASE_UPDATE_WANTED, TDM__PHASE_DO_RESUME_WEIGHTS);
+    tells(TDM__PHASE_WEIGHTS_RESUMED, TDM__PHASE_DO_UPDATE);
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_STATE);
+    tells(TDM__PHASE_UPDATE_COMMITTED, TDM__PHASE_DO_FLUSH);
+    assert_int_equal(job.committed_version, 42);
+}
+
+static void a_failed_job_names_who_and_where_for_ever(void **state)
+{
+    struct tdm__phase_event event = {.kind = TDM__PHASE_DIED,
+                                     .participant = TDM__PHASE_ENGINE,
+                                     .who = "engine 1 rank 0",
+                                     .text = "signal 9"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    reach_rollout();
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_FAIL);
+    event.kind = TDM__PHASE_GENERATE_DONE;
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_E_ABORTED);
+    assert_string_equal(tdm_error_detail(), "engine 1 rank 0 died in ROLLOUT: signal 9");
+}
+
+static void a_job_goes_on_while_enough_engines_live(void **state)
+{
+    struct tdm__phase_event event = {
+        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 1"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, 2, 1, 0);
+    reach_rollout();
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_NOTHING);
+    assert_true(tdm__phase_may_generate(&job));
+    event.who = "engine 0";
+    assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_FAIL);
+}
+
+/* ---- every state ------------------------------------------------------------------------- */
+
+/* Sizes on a card of CARD: the two sides do not fit together, and during an update there is no
+ * room for the KV cache beside the staged image. */
+enum {
+    CARD = 8,
+    TRAINER = 6,
+    WEIGHTS = 3,
+    STAGED = 3,
+    KV = 4,
+    CALLS_MAX = 2,
+    VERSIONS_MAX = 3
+};
+
+/* What is really so, whatever the machine believes. */
+struct world {
+    uint8_t has_trainer;
+    uint8_t has_weights;
+    uint8_t has_kv;
+    uint8_t calls;
+    uint64_t decided;    /* the last version that the cluster decided */
+    uint64_t installed;  /* the version in the engines' weights */
+    uint64_t flipped_to; /* while staged: what a flip would install; else 0 */
+};
+
+struct place {
+    struct tdm__phase job;
+    struct world world;
+};
+
+enum violation {
+    OVERFULL = 1 << 0, /* more on the card than it holds */
+    FAULT = 1 << 1,    /* somebody works on memory that is paused */
+    STALE = 1 << 2,    /* somebody generates with other weights than the committed ones */
+    UNTRUE = 1 << 3,   /* the machine believes other memory to be resident */
+    MISLED = 1 << 4,   /* an event out of place was taken, or a true one was refused */
+    STUCK = 1 << 5,    /* no way leads to a rollout */
+    NAMELESS = 1 << 6, /* a failure that does not say who */
+    EVERYTHING = (1 << 7) - 1
+};
+
+typedef tdm_status next_function(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                 enum tdm__phase_action *action_out);
+
+enum { STATES_MAX = 4096, EDGES_MAX = 1 << 15 };
+
+struct phase_walk {
+    struct walk walk;
+    next_function *next;
+    unsigned checked;
+    unsigned violations;
+    bool
+        resume_widens; /* the world is at fault: resuming the weights brings the KV cache too */
+    uint32_t number;   /* of the state being visited */
+    uint32_t edges_count;
+    uint32_t edges[EDGES_MAX][2]; /* without deaths and failures */
+    bool is_end[STATES_MAX];      /* an open rollout, or a failed job */
+};
+
+static void violate(struct phase_walk *walk, unsigned violation)
+{
+    walk->violations |= violation & walk->checked;
+}
+
+static void need(struct phase_walk *walk, bool holds, unsigned violation)
+{
+    if (!holds) {
+        violate(walk, violation);
+    }
+}
+
+/* What must be so while the action that was told is carried out. */
+static void check_action(struct phase_walk *walk, const struct place *place)
+{
+    const struct world *world = &place->world;
+
+    switch (place->job.open) {
+    case TDM__PHASE_DO_PAUSE_ENGINES:
+        need(walk, world->calls == 0, FAULT);
+        return;
+    case TDM__PHASE_DO_TRAIN:
+        need(walk, world->has_trainer, FAULT);
+        return;
+    case TDM__PHASE_DO_UPDATE:
+    case TDM__PHASE_DO_FLUSH:
+        need(walk, world->has_weights, FAULT);
+        return;
+    case TDM__PHASE_DO_NOTHING:
+    case TDM__PHASE_DO_RESUME_TRAINER:
+    case TDM__PHASE_DO_PAUSE_TRAINER:
+    case TDM__PHASE_DO_RESUME_WEIGHTS:
+    case TDM__PHASE_DO_RESUME_KV:
+    case TDM__PHASE_DO_GENERATE:
+    case TDM__PHASE_DO_FAIL:
+        return;
+    }
+}
+
+static void check_place(struct phase_walk *walk, const struct place *place)
+{
+    const struct world *world = &place->world;
+    bool stages =
+        place->job.open == TDM__PHASE_DO_UPDATE || place->job.open == TDM__PHASE_DO_FLUSH;
+    uint32_t resident = (world->has_trainer ? TDM__PHASE_HAS_TRAINER : 0u) |
+                        (world->has_weights ? TDM__PHASE_HAS_WEIGHTS : 0u) |
+                        (world->has_kv ? TDM__PHASE_HAS_KV : 0u);
+    int used = TRAINER * world->has_trainer + WEIGHTS * world->has_weights +
+               KV * world->has_kv + STAGED * stages;
+
+    if (place->job.phase == TDM__PHASE_FAILED) {
+        need(walk, place->job.failure[0] != '\0', NAMELESS);
+        return;
+    }
+    need(walk, used <= CARD, OVERFULL);
+    need(walk, resident == place->job.resident, UNTRUE);
+    need(walk, world->calls == 0 || (world->has_weights && world->has_kv), FAULT);
+    check_action(walk, place);
+}
+
+/* The world as it is when this event is reported.  False where it cannot happen here. */
+static bool world_does(struct phase_walk *walk, struct place *place,
+                       enum tdm__phase_event_kind kind)
+{
+    struct world *world = &place->world;
+    enum tdm__phase_action open = place->job.open;
+
+    switch (kind) {
+    case TDM__PHASE_TRAIN_WANTED:
+    case TDM__PHASE_UPDATE_WANTED:
+        return place->job.phase == TDM__PHASE_EMPTY;
+    case TDM__PHASE_GENERATE_REQUESTED: /* comes at any time; must be taken where it can be */
+        return place->job.phase == TDM__PHASE_ROLLOUT;
+    case TDM__PHASE_GENERATE_DONE:
+        if (world->calls == 0) {
+            return false;
+        }
+        world->calls--;
+        return true;
+    case TDM__PHASE_ROLLOUT_DONE:
+        return place->job.phase == TDM__PHASE_ROLLOUT;
+    case TDM__PHASE_ENGINES_PAUSED:
+        world->has_weights = world->has_kv = 0;
+        return open == TDM__PHASE_DO_PAUSE_ENGINES;
+    case TDM__PHASE_TRAINER_RESUMED:
+        world->has_trainer = 1;
+        return open == TDM__PHASE_DO_RESUME_TRAINER;
+    case TDM__PHASE_STEP_DONE:
+        return open == TDM__PHASE_DO_TRAIN;
+    case TDM__PHASE_TRAINER_PAUSED:
+        world->has_trainer = 0;
+        return open == TDM__PHASE_DO_PAUSE_TRAINER;
+    case TDM__PHASE_WEIGHTS_RESUMED:
+        world->has_weights = 1;
+        world->has_kv = walk->resume_widens;
+        return open == TDM__PHASE_DO_RESUME_WEIGHTS;
+    case TDM__PHASE_UPDATE_COMMITTED:
+        world->flipped_to = ++world->decided;
+        return open == TDM__PHASE_DO_UPDATE && world->decided <= VERSIONS_MAX;
+    case TDM__PHASE_UPDATE_ABORTED:
+        return open == TDM__PHASE_DO_UPDATE;
+    case TDM__PHASE_UPDATE_SKIPPED:
+        return open == TDM__PHASE_DO_UPDATE && world->installed > 0;
+    case TDM__PHASE_CACHES_FLUSHED:
+        world->installed = world->flipped_to > 0 ? world->flipped_to : world->installed;
+        world->flipped_to = 0;
+        return open == TDM__PHASE_DO_FLUSH;
+    case TDM__PHASE_KV_RESUMED:
+        world->has_kv = 1;
+        return open == TDM__PHASE_DO_RESUME_KV;
+    case TDM__PHASE_DIED:
+    case TDM__PHASE_STEP_FAILED:
+        return true;
+    }
+    return false;
+}
+
+static void begin_call(struct phase_walk *walk, struct world *world)
+{
+    need(walk, world->has_weights && world->has_kv, FAULT);
+    need(walk, world->installed == world->decided && world->installed > 0, STALE);
+    world->calls++;
+}
+
+static void add_place(struct phase_walk *walk, const struct place *place, bool is_failure)
+{
+    uint32_t number = walk_add(&walk->walk, place, place);
+
+    assert_in_range(number, 0, STATES_MAX - 1);
+    walk->is_end[number] =
+        place->job.phase == TDM__PHASE_ROLLOUT || place->job.phase == TDM__PHASE_FAILED;
+    if (!is_failure) {
+        assert_in_range(walk->edges_count, 0, EDGES_MAX - 1);
+        walk->edges[walk->edges_count][0] = walk->number;
+        walk->edges[walk->edges_count++][1] = number;
+    }
+}
+
+static struct tdm__phase_event event_of(const struct place *place,
+                                        enum tdm__phase_event_kind kind, int participant)
+{
+    return (struct tdm__phase_event){.kind = kind,
+                                     .version = place->world.decided,
+                                     .participant = (enum tdm__phase_participant)participant,
+                                     .who = participant == TDM__PHASE_TRAINER ? "trainer rank 0"
+                                                                              : "engine 1"};
+}
+
+/* Lets an event happen; one that is not true here must be refused and change nothing. */
+static void go(struct phase_walk *walk, const struct place *from,
+               enum tdm__phase_event_kind kind, int participant)
+{
+    struct place place = *from;
+    bool is_true = world_does(walk, &place, kind);
+    bool is_failure = kind == TDM__PHASE_DIED || kind == TDM__PHASE_STEP_FAILED;
+    enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
+    struct tdm__phase_event event = event_of(&place, kind, participant);
+
+    if (kind == TDM__PHASE_UPDATE_COMMITTED && place.world.decided > VERSIONS_MAX) {
+        return; /* the walk has to end somewhere */
+    }
+    if (kind == TDM__PHASE_GENERATE_REQUESTED && from->world.calls == CALLS_MAX) {
+        return;
+    }
+    if (walk->next(&place.job, &event, &action) != TDM_OK) {
+        need(walk, !is_true && memcmp(&place.job, &from->job, sizeof(place.job)) == 0, MISLED);
+        return;
+    }
+    if (action == TDM__PHASE_DO_GENERATE) {
+        begin_call(walk, &place.world);
+    }
+    need(walk, is_true, MISLED);
+    if (walk->violations == 0 && is_true) {
+        add_place(walk, &place, is_failure);
+    }
+}
+
+static void visit(struct phase_walk *walk, const struct place *place)
+{
+    check_place(walk, place);
+    if (place->job.phase == TDM__PHASE_FAILED) {
+        return;
+    }
+    for (int kind = 0; kind < EVENTS_COUNT; kind++) {
+        go(walk, place, (enum tdm__phase_event_kind)kind, TDM__PHASE_ENGINE);
+    }
+    go(walk, place, TDM__PHASE_DIED, TDM__PHASE_TRAINER);
+}
+
+/* Walks the edges backwards from the ends until nothing new is reached. */
+static void check_not_stuck(struct phase_walk *walk)
+{
+    bool grows = true;
+
+    while (grows) {
+        grows = false;
+        for (uint32_t i = 0; i < walk->edges_count; i++) {
+            if (walk->is_end[walk->edges[i][1]] && !walk->is_end[walk->edges[i][0]]) {
+                walk->is_end[walk->edges[i][0]] = true;
+                grows = true;
+            }
+        }
+    }
+    for (uint32_t i = 0; i < walk->walk.seen; i++) {
+        need(walk, walk->is_end[i], STUCK);
+    }
+}
+
+static unsigned walk_all(next_function *next, bool resume_widens, unsigned checked)
+{
+    static struct phase_walk walk;
+    struct place place;
+
+    memset(&walk, 0, sizeof(walk));
+    memset(&place, 0, sizeof(place));
+    walk.next = next;
+    walk.resume_widens = resume_widens;
+    walk.checked = checked;
+    walk_init(&walk.walk, sizeof(place), sizeof(place));
+    tdm__phase_init(&place.job, ENGINES_COUNT, 1, 1);
+    (void)walk_add(&walk.walk, &place, &place);
+    while (walk.violations == 0 && walk_next(&walk.walk, &place)) {
+        walk.number = walk.walk.visited - 1;
+        visit(&walk, &place);
+    }
+    if (walk.violations == 0) {
+        check_not_stuck(&walk);
+    }
+    print_message("%u states, %llu transitions, violations %#x\n", walk.walk.seen,
+                  (unsigned long long)walk.walk.transitions, walk.violations);
+    walk_fini(&walk.walk);
+    return walk.violations;
+}
+
+static void the_card_is_safe_in_every_state(void **state)
+{
+    (void)state;
+    assert_int_equal(walk_all(tdm__phase_next, false, EVERYTHING), 0);
+}
+
+/* ---- broken machines must be found ------------------------------------------------------- */
+
+/* Takes `answer` as given as soon as `action` is told. */
+static tdm_status next_answering(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                 enum tdm__phase_action action,
+                                 enum tdm__phase_event_kind answer,
+                                 enum tdm__phase_action *action_out)
+{
+    struct tdm__phase_event given = {.kind = answer};
+    tdm_status status = tdm__phase_next(state, event, action_out);
+
+    if (status == TDM_OK && *action_out == action) {
+        status = tdm__phase_next(state, &given, action_out);
+    }
+    return status;
+}
+
+/* Books the engines' release before it has happened. */
+static tdm_status next_books_early(struct tdm__phase *state,
+                                   const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out)
+{
+    return next_answering(state, event, TDM__PHASE_DO_PAUSE_ENGINES, TDM__PHASE_ENGINES_PAUSED,
+                          action_out);
+}
+
+static tdm_status next_trains_on_paused(struct tdm__phase *state,
+                                        const struct tdm__phase_event *event,
+                                        enum tdm__phase_action *action_out)
+{
+    return next_answering(state, event, TDM__PHASE_DO_RESUME_TRAINER,
+                          TDM__PHASE_TRAINER_RESUMED, action_out);
+}
+
+/* Reports the new version before the engines have flipped. */
+static tdm_status next_skips_flush(struct tdm__phase *state,
+                                   const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out)
+{
+    return next_answering(state, event, TDM__PHASE_DO_FLUSH, TDM__PHASE_CACHES_FLUSHED,
+                          action_out);
+}
+
+/* Lets requests in as soon as the weights are there. */
+static tdm_status next_generates_without_kv(struct tdm__phase *state,
+                                            const struct tdm__phase_event *event,
+                                            enum tdm__phase_action *action_out)
+{
+    if (event->kind == TDM__PHASE_GENERATE_REQUESTED &&
+        state->phase == TDM__PHASE_RESUME_ENGINE) {
+        state->calls_in_flight++;
+        *action_out = TDM__PHASE_DO_GENERATE;
+        return TDM_OK;
+    }
+    return tdm__phase_next(state, event, action_out);
+}
+
+/* Pauses the engines without waiting for their calls. */
+static tdm_status next_does_not_drain(struct tdm__phase *state,
+                                      const struct tdm__phase_event *event,
+                                      enum tdm__phase_action *action_out)
+{
+    uint32_t calls = state->calls_in_flight;
+    tdm_status status;
+
+    if (event->kind != TDM__PHASE_ROLLOUT_DONE) {
+        return tdm__phase_next(state, event, action_out);
+    }
+    state->calls_in_flight = 0;
+    status = tdm__phase_next(state, event, action_out);
+    state->calls_in_flight = calls;
+    return status;
+}
+
+/* An aborted update ends in silence. */
+static tdm_status next_loses_abort(struct tdm__phase *state,
+                                   const struct tdm__phase_event *event,
+                                   enum tdm__phase_action *action_out)
+{
+    if (event->kind == TDM__PHASE_UPDATE_ABORTED && state->open == TDM__PHASE_DO_UPDATE) {
+        state->open = TDM__PHASE_DO_NOTHING;
+        *action_out = TDM__PHASE_DO_NOTHING;
+        return TDM_OK;
+    }
+    return tdm__phase_next(state, event, action_out);
+}
+
+static void broken_machines_are_found(void **state)
+{
+    (void)state;
+    assert_int_equal(walk_all(next_books_early, false, OVERFULL), OVERFULL);
+    assert_int_equal(walk_all(next_trains_on_paused, false, FAULT), FAULT);
+    assert_int_equal(walk_all(next_skips_flush, false, STALE), STALE);
+    assert_int_equal(walk_all(next_generates_without_kv, false, FAULT), FAULT);
+    assert_int_equal(walk_all(next_does_not_drain, false, FAULT), FAULT);
+    assert_int_equal(walk_all(next_loses_abort, false, STUCK), STUCK);
+    assert_int_equal(walk_all(tdm__phase_next, true, OVERFULL), OVERFULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_step_goes_once_around, open_job),
+        cmocka_unit_test_setup(engines_are_paused_after_the_last_call, open_job),
+        cmocka_unit_test_setup(an_aborted_update_is_tried_again_then_the_old_version_serves,
+                               open_job),
+        cmocka_unit_test_setup(the_first_update_cannot_be_done_without, open_job),
+        cmocka_unit_test_setup(versions_never_go_back, open_job),
+        cmocka_unit_test_setup(a_failed_job_names_who_and_where_for_ever, open_job),
+        cmocka_unit_test_setup(a_job_goes_on_while_enough_engines_live, open_job),
+        cmocka_unit_test(the_card_is_safe_in_every_state),
+        cmocka_unit_test(broken_machines_are_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
