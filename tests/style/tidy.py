@@ -52,7 +52,8 @@ def tidy(path, command, build):
     mark = CACHE / fingerprint(path, command)
     if mark.exists():
         return None
-    done = subprocess.run([TIDY, "-p", str(build), "--quiet", str(path)], capture_output=True,
+    done = subprocess.run([TIDY, "-p", str(build), "--quiet",
+                           "--extra-arg=-Wno-unknown-warning-option", str(path)], capture_output=True,
                           text=True, check=False)
     if done.returncode != 0:
         return done.stdout + done.stderr
