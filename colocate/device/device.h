@@ -1,0 +1,111 @@
+/* device.h - what Tandem needs of a memory device: addresses, blocks, mappings, copies. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_DEVICE_DEVICE_H
+#define TDM_COLOCATE_DEVICE_DEVICE_H
+
+#include "runtime/id.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tdm__broker_client;
+struct tdm__device;
+
+/* Physical memory, mapped or not.  First member of every filling's block. */
+struct tdm__block {
+    struct tdm__id key; /* the right to open it, for other processes of this node */
+    size_t size_bytes;
+};
+
+enum tdm__access { TDM__READ_ONLY, TDM__READ_WRITE };
+
+/* A run of addresses and the blocks that are mapped there, one after the other. */
+struct tdm__mapping {
+    void *address;
+    struct tdm__block *const *blocks;
+    uint32_t blocks_count;
+};
+
+/* A point in the order of copies, which another process can wait for. */
+struct tdm__event {
+    uint8_t handle[64];
+};
+
+enum { TDM__DEVICE_BLOCKS_MAX = 8, TDM__UUID_BYTES = 48 };
+
+/* One thread.  All entries are mandatory; outputs are written on TDM_OK only; a failed entry
+ * has changed nothing. */
+struct tdm__device_ops {
+    const char *name;
+
+    void (*close)(struct tdm__device *device);
+
+    /* Addresses without memory, aligned to the granularity: touching them is a fault. */
+    tdm_status (*reserve)(struct tdm__device *device, size_t size_bytes, void **address_out);
+    void (*unreserve)(struct tdm__device *device, void *address, size_t size_bytes);
+
+    /* Memory without addresses: `count` (at most TDM__DEVICE_BLOCKS_MAX) blocks of these sizes,
+     * all or none; contents undefined.  TDM_E_DEVICE_FULL.  `tag` is what for. */
+    tdm_status (*create)(struct tdm__device *device, const char *tag, const size_t *sizes_bytes,
+                         uint32_t count, struct tdm__block **blocks_out);
+    /* Another process's block, by its key. */
+    tdm_status (*import)(struct tdm__device *device, const struct tdm__id *key,
+                         struct tdm__block **block_out);
+    /* Makes an imported block this process's own: owner and charge move. */
+    tdm_status (*accept)(struct tdm__device *device, struct tdm__block *block);
+    /* Gives created or imported blocks back; they are unmapped.  What goes wrong is logged:
+     * the memory then returns when this process ends. */
+    void (*release)(struct tdm__device *device, struct tdm__block *const *blocks,
+                    uint32_t count);
+
+    /* Maps a whole block into reserved addresses that have nothing mapped. */
+    tdm_status (*map)(struct tdm__device *device, void *address, struct tdm__block *block,
+                      enum tdm__access access);
+    /* Whole blocks, any number of neighbours at once; back to reserved. */
+    tdm_status (*unmap)(struct tdm__device *device, void *address, size_t size_bytes);
+    /* Each place gets the other's blocks; both have blocks of the same sizes.  Mappings move,
+     * not bytes. */
+    tdm_status (*exchange)(struct tdm__device *device, const struct tdm__mapping *a,
+                           const struct tdm__mapping *b);
+
+    /* Between mapped and host memory in any direction; done when copy_flush returns. */
+    tdm_status (*copy)(struct tdm__device *device, void *destination, const void *source,
+                       size_t size_bytes);
+    tdm_status (*copy_flush)(struct tdm__device *device);
+    /* Marks all copies so far; waiting makes later ones come after them. */
+    tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
+    tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
+
+    /* Host memory that copies run fastest from and to. */
+    tdm_status (*host_alloc)(struct tdm__device *device, size_t size_bytes, void **address_out);
+    void (*host_free)(struct tdm__device *device, void *address, size_t size_bytes);
+};
+
+/* First member of every filling. */
+struct tdm__device {
+    const struct tdm__device_ops *ops;
+    uint32_t gpu;               /* its index on the node */
+    char uuid[TDM__UUID_BYTES]; /* "GPU-host-0" */
+    size_t granularity_bytes;   /* of sizes and addresses */
+};
+
+/* The reference filling: ordinary memory, blocks from the node's broker (`client` is borrowed).
+ */
+tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
+                                 struct tdm__device **device_out);
+
+/* Around `inner` (owned from TDM_OK on): the n-th fallible call from tdm__device_faulty_arm()
+ * on fails, once; 0 never. */
+tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);
+void tdm__device_faulty_arm(struct tdm__device *faulty, uint64_t nth);
+/* Fallible calls since it was armed. */
+uint64_t tdm__device_faulty_calls(const struct tdm__device *faulty);
+
+static inline void tdm__device_close(struct tdm__device *device) /* NULL is allowed */
+{
+    if (device != NULL) {
+        device->ops->close(device);
+    }
+}
+
+#endif

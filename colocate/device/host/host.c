@@ -1,0 +1,357 @@
+/* host.c - the device made of ordinary memory: memfd blocks under stable addresses. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/device.h"
+
+#include "colocate/memory/broker_client.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+_Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of the broker");
+
+struct host_device {
+    struct tdm__device base;
+    struct tdm__broker_client *client; /* borrowed */
+};
+
+struct host_block {
+    struct tdm__block base;
+    int fd; /* owned */
+};
+
+enum { RESERVED_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+
+static void host_close(struct tdm__device *device)
+{
+    free(device);
+}
+
+/* ---- addresses --------------------------------------------------------------------------- */
+
+/* Reserves more than asked, then cuts both ends off, so that the start is aligned: page tables
+ * then move whole when two mappings are exchanged. */
+static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes,
+                               void **address_out)
+{
+    size_t unit = device->granularity_bytes;
+    char *start;
+    size_t before;
+
+    if (size_bytes == 0 || size_bytes % unit != 0 || size_bytes > SIZE_MAX - unit) {
+        return tdm__fail(TDM_E_INVAL, "%zu bytes of addresses: a multiple of %zu is needed",
+                         size_bytes, unit);
+    }
+    start = mmap(NULL, size_bytes + unit, PROT_NONE, RESERVED_FLAGS, -1, 0);
+    if (start == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: %zu bytes of addresses", size_bytes);
+    }
+    before = (unit - (uintptr_t)start % unit) % unit;
+    if (before > 0) {
+        (void)munmap(start, before);
+    }
+    if (before < unit) {
+        (void)munmap(start + before + size_bytes, unit - before);
+    }
+    *address_out = start + before;
+    return TDM_OK;
+}
+
+static void host_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    (void)device;
+    (void)munmap(address, size_bytes);
+}
+
+static tdm_status host_map(struct tdm__device *device, void *address, struct tdm__block *block,
+                           enum tdm__access access)
+{
+    int protection = access == TDM__READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+
+    (void)device;
+    /* The pages exist already: to enter them now costs a fraction of a fault each. */
+    if (mmap(address, block->size_bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+             ((struct host_block *)block)->fd, 0) == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: a block of %zu bytes", block->size_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status host_unmap(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    (void)device;
+    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: take %zu bytes away", size_bytes);
+    }
+    return TDM_OK;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------ */
+
+static void release_keys(struct host_device *host, const struct tdm__id *keys, uint32_t count)
+{
+    if (host->client->ops->release(host->client, keys, count) != TDM_OK) {
+        tdm__log(TDM__WARN, "device", "%u blocks of %s could not be released: %s", count,
+                 host->base.uuid, tdm_error_detail());
+    }
+}
+
+/* Takes the handle's descriptor on TDM_OK. */
+static tdm_status wrap_handle(const struct tdm__block_handle *handle,
+                              struct tdm__block **block_out)
+{
+    struct host_block *block = calloc(1, sizeof(*block));
+
+    if (block == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a block");
+    }
+    block->base.key = handle->key;
+    block->base.size_bytes = handle->size_bytes;
+    block->fd = handle->fd;
+    *block_out = &block->base;
+    return TDM_OK;
+}
+
+static void host_release(struct tdm__device *device, struct tdm__block *const *blocks,
+                         uint32_t count)
+{
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+    uint32_t filled = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        keys[filled++] = blocks[i]->key;
+        (void)close(((struct host_block *)blocks[i])->fd);
+        free(blocks[i]);
+        if (filled == TDM__DEVICE_BLOCKS_MAX || i + 1 == count) {
+            release_keys((struct host_device *)device, keys, filled);
+            filled = 0;
+        }
+    }
+}
+
+static tdm_status host_create(struct tdm__device *device, const char *tag,
+                              const size_t *sizes_bytes, uint32_t count,
+                              struct tdm__block **blocks_out)
+{
+    struct host_device *host = (struct host_device *)device;
+    struct tdm__block_wish wish = {.gpu = device->gpu, .tag = tag, .count = count};
+    struct tdm__block_handle handles[TDM__BLOCKS_MAX];
+    struct tdm__block *blocks[TDM__BLOCKS_MAX];
+    tdm_status status = TDM_OK;
+    uint32_t wrapped = 0;
+
+    if (count > TDM__DEVICE_BLOCKS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u blocks at once: at most %d", count,
+                         TDM__DEVICE_BLOCKS_MAX);
+    }
+    memcpy(wish.sizes_bytes, sizes_bytes, count * sizeof(sizes_bytes[0]));
+    TDM_TRY(host->client->ops->make(host->client, &wish, handles));
+    while (wrapped < count && status == TDM_OK) {
+        status = wrap_handle(&handles[wrapped], &blocks[wrapped]);
+        wrapped += status == TDM_OK ? 1 : 0;
+    }
+    if (status != TDM_OK) {
+        host_release(device, blocks, wrapped);
+        for (uint32_t i = wrapped; i < count; i++) {
+            (void)close(handles[i].fd);
+            release_keys(host, &handles[i].key, 1);
+        }
+        return status;
+    }
+    memcpy(blocks_out, blocks, count * sizeof(blocks[0]));
+    return TDM_OK;
+}
+
+static tdm_status host_import(struct tdm__device *device, const struct tdm__id *key,
+                              struct tdm__block **block_out)
+{
+    struct host_device *host = (struct host_device *)device;
+    struct tdm__block_handle handle;
+    tdm_status status;
+
+    TDM_TRY(host->client->ops->open(host->client, key, &handle));
+    status = wrap_handle(&handle, block_out);
+    if (status != TDM_OK) {
+        (void)close(handle.fd);
+        release_keys(host, key, 1);
+    }
+    return status;
+}
+
+static tdm_status host_accept(struct tdm__device *device, struct tdm__block *block)
+{
+    struct host_device *host = (struct host_device *)device;
+
+    return host->client->ops->accept(host->client, &block->key);
+}
+
+/* ---- exchange ---------------------------------------------------------------------------- */
+
+/* Moves the page tables of one mapping.  The source keeps its addresses and still refers to its
+ * own memfd (but with no page entered), so that no other thread's mmap can slip into the gap
+ * and a failure half way has lost nothing. */
+static int move_pages(void *to, void *from, size_t size_bytes)
+{
+    void *moved = mremap(from, size_bytes, size_bytes,
+                         MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+
+    return moved == MAP_FAILED ? errno : 0;
+}
+
+static tdm_status exchange_one(struct tdm__device *device, const struct tdm__mapping *a,
+                               const struct tdm__mapping *b, size_t offset, uint32_t index)
+{
+    char *address_a = (char *)a->address + offset;
+    char *address_b = (char *)b->address + offset;
+    size_t size_bytes = a->blocks[index]->size_bytes;
+    tdm_status status = TDM_OK;
+    void *aside;
+    int error_number;
+
+    TDM_TRY(host_reserve(device, size_bytes, &aside));
+    error_number = move_pages(aside, address_a, size_bytes);
+    if (error_number == 0) {
+        error_number = move_pages(address_a, address_b, size_bytes);
+        if (error_number == 0) {
+            error_number = move_pages(address_b, aside, size_bytes);
+            if (error_number != 0) {
+                /* Slower, but from the descriptor it can always be mapped. */
+                status = host_map(device, address_b, a->blocks[index], TDM__READ_WRITE);
+                error_number = 0;
+            }
+        }
+    }
+    host_unreserve(device, aside, size_bytes);
+    return error_number != 0 ? tdm__fail_errno(error_number, "mremap: %zu bytes", size_bytes)
+                             : status;
+}
+
+/* Undoes the first `count` exchanges by exchanging them once more. */
+static void exchange_back(struct tdm__device *device, const struct tdm__mapping *a,
+                          const struct tdm__mapping *b, uint32_t count)
+{
+    const struct tdm__mapping now_a = {a->address, b->blocks, a->blocks_count};
+    const struct tdm__mapping now_b = {b->address, a->blocks, a->blocks_count};
+    size_t offset = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_status status = exchange_one(device, &now_a, &now_b, offset, i);
+
+        TDM_ASSERT(status == TDM_OK); /* half of each: nothing correct is left to do */
+        offset += a->blocks[i]->size_bytes;
+    }
+}
+
+static tdm_status host_exchange(struct tdm__device *device, const struct tdm__mapping *a,
+                                const struct tdm__mapping *b)
+{
+    size_t offset = 0;
+
+    TDM_ASSERT(a->blocks_count == b->blocks_count);
+    for (uint32_t i = 0; i < a->blocks_count; i++) {
+        tdm_status status;
+
+        TDM_ASSERT(a->blocks[i]->size_bytes == b->blocks[i]->size_bytes);
+        status = exchange_one(device, a, b, offset, i);
+        if (status != TDM_OK) {
+            exchange_back(device, a, b, i);
+            return status;
+        }
+        offset += a->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+/* ---- copies ------------------------------------------------------------------------------ */
+
+static tdm_status host_copy(struct tdm__device *device, void *destination, const void *source,
+                            size_t size_bytes)
+{
+    (void)device;
+    memcpy(destination, source, size_bytes);
+    return TDM_OK;
+}
+
+static tdm_status host_copy_flush(struct tdm__device *device)
+{
+    (void)device;
+    return TDM_OK;
+}
+
+/* Copies are done when they return, so every event has happened. */
+static tdm_status host_event_record(struct tdm__device *device, struct tdm__event *event_out)
+{
+    (void)device;
+    memset(event_out, 0, sizeof(*event_out));
+    return TDM_OK;
+}
+
+static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__event *event)
+{
+    (void)device;
+    (void)event;
+    return TDM_OK;
+}
+
+static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
+                                  void **address_out)
+{
+    void *address =
+        mmap(NULL, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)device;
+    if (address == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: %zu bytes of host memory", size_bytes);
+    }
+    (void)madvise(address, size_bytes, MADV_HUGEPAGE); /* where refused, small pages do */
+    *address_out = address;
+    return TDM_OK;
+}
+
+static void host_host_free(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    (void)device;
+    (void)munmap(address, size_bytes);
+}
+
+tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
+                                 struct tdm__device **device_out)
+{
+    static const struct tdm__device_ops ops = {
+        .name = "host",
+        .close = host_close,
+        .reserve = host_reserve,
+        .unreserve = host_unreserve,
+        .create = host_create,
+        .import = host_import,
+        .accept = host_accept,
+        .release = host_release,
+        .map = host_map,
+        .unmap = host_unmap,
+        .exchange = host_exchange,
+        .copy = host_copy,
+        .copy_flush = host_copy_flush,
+        .event_record = host_event_record,
+        .event_wait = host_event_wait,
+        .host_alloc = host_host_alloc,
+        .host_free = host_host_free,
+    };
+    struct host_device *host = calloc(1, sizeof(*host));
+
+    if (host == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "host device %u", gpu);
+    }
+    host->base.ops = &ops;
+    host->base.gpu = gpu;
+    host->base.granularity_bytes = TDM__BLOCK_BYTES_UNIT;
+    (void)snprintf(host->base.uuid, sizeof(host->base.uuid), "GPU-host-%u", gpu);
+    host->client = client;
+    *device_out = &host->base;
+    return TDM_OK;
+}

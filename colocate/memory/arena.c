@@ -1,0 +1,199 @@
+/* arena.c - the host memory that holds the contents of paused regions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/arena.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { GROWTH_BYTES_MIN = 64 << 20 };
+
+/* A run of memory, free or in use.  Spans of one chunk stand in the order of their addresses,
+ * chunk after chunk. */
+struct span {
+    struct span *next;
+    char *address;
+    size_t size_bytes;
+    bool used;
+    bool starts_chunk; /* never joined to the span before it */
+    size_t chunk_bytes;
+};
+
+struct tdm__arena {
+    struct tdm__device *device; /* borrowed */
+    size_t budget_bytes;
+    size_t grown_bytes;
+    size_t used_bytes;
+    struct span *spans;
+};
+
+tdm_status tdm__arena_create(struct tdm__device *device, size_t budget_bytes,
+                             struct tdm__arena **arena_out)
+{
+    struct tdm__arena *arena = calloc(1, sizeof(*arena));
+
+    if (arena == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an arena");
+    }
+    arena->device = device;
+    arena->budget_bytes = budget_bytes;
+    *arena_out = arena;
+    return TDM_OK;
+}
+
+void tdm__arena_destroy(struct tdm__arena *arena)
+{
+    if (arena == NULL) {
+        return;
+    }
+    TDM_ASSERT(arena->used_bytes == 0);
+    while (arena->spans != NULL) {
+        struct span *span = arena->spans;
+
+        arena->spans = span->next;
+        if (span->starts_chunk) {
+            arena->device->ops->host_free(arena->device, span->address, span->chunk_bytes);
+        }
+        free(span);
+    }
+    free(arena);
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Adds a chunk with room for `size_bytes`, in front of all others. */
+static tdm_status grow(struct tdm__arena *arena, size_t size_bytes)
+{
+    size_t left_bytes = arena->budget_bytes - arena->grown_bytes;
+    size_t chunk_bytes = size_bytes;
+    struct span *span;
+    void *address;
+    tdm_status status;
+
+    if (size_bytes > left_bytes) {
+        return tdm__fail(TDM_E_NOMEM,
+                         "host copies: %.1f MiB wanted, %.1f MiB in use, budget %.1f MiB",
+                         (double)size_bytes / (1 << 20), (double)arena->used_bytes / (1 << 20),
+                         (double)arena->budget_bytes / (1 << 20));
+    }
+    if (chunk_bytes < GROWTH_BYTES_MIN) {
+        chunk_bytes = smaller(GROWTH_BYTES_MIN, left_bytes);
+    }
+    span = calloc(1, sizeof(*span));
+    if (span == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a span of the arena");
+    }
+    status = arena->device->ops->host_alloc(arena->device, chunk_bytes, &address);
+    if (status != TDM_OK) {
+        free(span);
+        return status;
+    }
+    *span = (struct span){.next = arena->spans,
+                          .address = address,
+                          .size_bytes = chunk_bytes,
+                          .starts_chunk = true,
+                          .chunk_bytes = chunk_bytes};
+    arena->spans = span;
+    arena->grown_bytes += chunk_bytes;
+    return TDM_OK;
+}
+
+static struct span *find_free(const struct tdm__arena *arena, size_t size_bytes)
+{
+    struct span *span = arena->spans;
+
+    while (span != NULL && (span->used || span->size_bytes < size_bytes)) {
+        span = span->next;
+    }
+    return span;
+}
+
+/* Cuts `span` to `size_bytes`; the rest becomes a free span behind it. */
+static tdm_status cut(struct span *span, size_t size_bytes)
+{
+    struct span *rest;
+
+    if (span->size_bytes == size_bytes) {
+        return TDM_OK;
+    }
+    rest = calloc(1, sizeof(*rest));
+    if (rest == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a span of the arena");
+    }
+    rest->next = span->next;
+    rest->address = span->address + size_bytes;
+    rest->size_bytes = span->size_bytes - size_bytes;
+    span->next = rest;
+    span->size_bytes = size_bytes;
+    return TDM_OK;
+}
+
+tdm_status tdm__arena_alloc(struct tdm__arena *arena, size_t size_bytes, void **address_out)
+{
+    size_t unit = arena->device->granularity_bytes;
+    struct span *span;
+
+    if (size_bytes == 0 || size_bytes > SIZE_MAX - unit) {
+        return tdm__fail(TDM_E_INVAL, "%zu bytes of the arena", size_bytes);
+    }
+    size_bytes = (size_bytes + unit - 1) / unit * unit;
+    span = find_free(arena, size_bytes);
+    if (span == NULL) {
+        TDM_TRY(grow(arena, size_bytes));
+        span = find_free(arena, size_bytes);
+        TDM_ASSERT(span != NULL);
+    }
+    TDM_TRY(cut(span, size_bytes));
+    span->used = true;
+    arena->used_bytes += size_bytes;
+    *address_out = span->address;
+    return TDM_OK;
+}
+
+/* Joins `span` with the free spans that follow it in its chunk. */
+static void join_following(struct span *span)
+{
+    while (span->next != NULL && !span->next->used && !span->next->starts_chunk) {
+        struct span *following = span->next;
+
+        span->size_bytes += following->size_bytes;
+        span->next = following->next;
+        free(following);
+    }
+}
+
+void tdm__arena_free(struct tdm__arena *arena, void *address)
+{
+    struct span *before = NULL;
+    struct span *span = arena->spans;
+
+    if (address == NULL) {
+        return;
+    }
+    while (span != NULL && span->address != (char *)address) {
+        before = span;
+        span = span->next;
+    }
+    TDM_ASSERT(span != NULL && span->used);
+    span->used = false;
+    arena->used_bytes -= span->size_bytes;
+    join_following(span);
+    if (before != NULL && !before->used) {
+        join_following(before);
+    }
+}
+
+size_t tdm__arena_used_bytes(const struct tdm__arena *arena)
+{
+    return arena->used_bytes;
+}
+
+size_t tdm__arena_grown_bytes(const struct tdm__arena *arena)
+{
+    return arena->grown_bytes;
+}

@@ -1,0 +1,539 @@
+/* broker.c - the node's only maker of device memory: blocks, their owners, and the capacity. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/broker.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct holder {
+    struct holder *next;
+    struct tdm__id id;
+    uint32_t count; /* makings and openings not yet released */
+};
+
+struct block {
+    struct block *next;
+    struct tdm__id key;
+    struct tdm__tenant owner;
+    char tag[TDM__BLOCK_TAG_BYTES];
+    size_t size_bytes;
+    int fd;                 /* owned */
+    struct holder *holders; /* owned; never empty while the block is charged */
+};
+
+struct gpu {
+    size_t capacity_bytes;
+    size_t used_bytes;
+    size_t pooled_bytes;
+    struct block *blocks;      /* charged, in the order made */
+    struct block **blocks_end; /* where the next one is linked */
+    struct block *pool;        /* not charged, the one that came back last first */
+};
+
+struct tdm__broker {
+    struct tdm__broker_hook hook;
+    uint32_t gpus_count;
+    struct gpu gpus[];
+};
+
+/* ---- making and unmaking a block --------------------------------------------------------- */
+
+/* A memfd of this size, faulted in here so that the pages are charged to the node and not to
+ * the tenant that touches them first, and sealed so that no tenant can pull it away under
+ * another. */
+static tdm_status memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
+{
+    int fd = memfd_create("tandem-block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "memfd_create for a block of GPU %u", gpu);
+    }
+    if (ftruncate(fd, (off_t)size_bytes) != 0 || fallocate(fd, 0, 0, (off_t)size_bytes) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error_number = errno;
+
+        (void)close(fd);
+        return tdm__fail_errno(error_number, "the host has no %.1f MiB for a block of GPU %u",
+                               (double)size_bytes / (1 << 20), gpu);
+    }
+    *fd_out = fd;
+    return TDM_OK;
+}
+
+static void block_destroy(struct block *block)
+{
+    while (block->holders != NULL) {
+        struct holder *holder = block->holders;
+
+        block->holders = holder->next;
+        free(holder);
+    }
+    if (block->fd >= 0) {
+        (void)close(block->fd);
+    }
+    free(block);
+}
+
+/* Takes a block of exactly this size out of the pool; NULL if there is none. */
+static struct block *pool_take(struct gpu *gpu, size_t size_bytes)
+{
+    for (struct block **link = &gpu->pool; *link != NULL; link = &(*link)->next) {
+        struct block *block = *link;
+
+        if (block->size_bytes == size_bytes) {
+            *link = block->next;
+            block->next = NULL;
+            gpu->pooled_bytes -= size_bytes;
+            return block;
+        }
+    }
+    return NULL;
+}
+
+static void pool_put(struct gpu *gpu, struct block *block)
+{
+    size_t kept_bytes = 0;
+    struct block **link = &gpu->pool;
+
+    block->next = gpu->pool;
+    gpu->pool = block;
+    gpu->pooled_bytes += block->size_bytes;
+    /* What came back longest ago goes first: keep the newest that fit. */
+    while (*link != NULL) {
+        struct block *candidate = *link;
+
+        if (kept_bytes + candidate->size_bytes <= gpu->capacity_bytes) {
+            kept_bytes += candidate->size_bytes;
+            link = &candidate->next;
+            continue;
+        }
+        *link = candidate->next;
+        gpu->pooled_bytes -= candidate->size_bytes;
+        block_destroy(candidate);
+    }
+    TDM_ASSERT(gpu->pooled_bytes == kept_bytes);
+}
+
+static tdm_status holder_add(struct block *block, const struct tdm__id *id)
+{
+    struct holder *holder;
+
+    for (holder = block->holders; holder != NULL; holder = holder->next) {
+        if (tdm__id_equal(&holder->id, id)) {
+            holder->count++;
+            return TDM_OK;
+        }
+    }
+    holder = calloc(1, sizeof(*holder));
+    if (holder == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a holder of a block");
+    }
+    holder->id = *id;
+    holder->count = 1;
+    holder->next = block->holders;
+    block->holders = holder;
+    return TDM_OK;
+}
+
+static bool holder_is(const struct block *block, const struct tdm__id *id)
+{
+    for (const struct holder *holder = block->holders; holder != NULL; holder = holder->next) {
+        if (tdm__id_equal(&holder->id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A block ready to be charged, recycled or fresh, under a new key. */
+static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                             const struct tdm__block_wish *wish, size_t size_bytes,
+                             struct block **block_out)
+{
+    struct block *block = pool_take(&broker->gpus[wish->gpu], size_bytes);
+    tdm_status status = TDM_OK;
+
+    if (block == NULL) {
+        block = calloc(1, sizeof(*block));
+        if (block == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "a block of GPU %u", wish->gpu);
+        }
+        block->size_bytes = size_bytes;
+        block->fd = -1;
+        status = memory_make(wish->gpu, size_bytes, &block->fd);
+    }
+    if (status == TDM_OK) {
+        status = tdm__id_make(&block->key);
+    }
+    if (status == TDM_OK) {
+        status = holder_add(block, &owner->id);
+    }
+    if (status != TDM_OK) {
+        block_destroy(block);
+        return status;
+    }
+    block->owner = *owner;
+    (void)snprintf(block->tag, sizeof(block->tag), "%s", wish->tag);
+    *block_out = block;
+    return TDM_OK;
+}
+
+/* ---- the ledger -------------------------------------------------------------------------- */
+
+static void assert_ledger_is_sum_of_rows(const struct gpu *gpu)
+{
+    size_t sum_bytes = 0;
+
+    for (const struct block *block = gpu->blocks; block != NULL; block = block->next) {
+        TDM_ASSERT(block->holders != NULL);
+        sum_bytes += block->size_bytes;
+    }
+    TDM_ASSERT(sum_bytes == gpu->used_bytes);
+    TDM_ASSERT(gpu->used_bytes <= gpu->capacity_bytes);
+}
+
+static void charge(struct tdm__broker *broker, uint32_t gpu_index, struct block *block)
+{
+    struct gpu *gpu = &broker->gpus[gpu_index];
+
+    block->next = NULL;
+    *gpu->blocks_end = block;
+    gpu->blocks_end = &block->next;
+    gpu->used_bytes += block->size_bytes;
+    if (broker->hook.charged != NULL) {
+        broker->hook.charged(broker->hook.arg, gpu_index, &block->owner, block->tag,
+                             block->size_bytes);
+    }
+}
+
+/* Unlinks the block at `link`, whose last holder is gone, and pools its memory. */
+static void discharge(struct tdm__broker *broker, uint32_t gpu_index, struct block **link)
+{
+    struct gpu *gpu = &broker->gpus[gpu_index];
+    struct block *block = *link;
+    struct tdm__tenant owner = block->owner;
+    char tag[TDM__BLOCK_TAG_BYTES];
+    size_t size_bytes = block->size_bytes;
+
+    TDM_ASSERT(block->holders == NULL);
+    memcpy(tag, block->tag, sizeof(tag));
+    *link = block->next;
+    if (gpu->blocks_end == &block->next) {
+        gpu->blocks_end = link;
+    }
+    gpu->used_bytes -= size_bytes;
+    pool_put(gpu, block);
+    assert_ledger_is_sum_of_rows(gpu);
+    if (broker->hook.released != NULL) {
+        broker->hook.released(broker->hook.arg, gpu_index, &owner, tag, size_bytes);
+    }
+}
+
+/* Takes `count` holds of `id` away (all of them where count is 0); true if it had any. */
+static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_t count)
+{
+    for (struct holder **link = &block->holders; *link != NULL; link = &(*link)->next) {
+        struct holder *holder = *link;
+
+        if (!tdm__id_equal(&holder->id, id)) {
+            continue;
+        }
+        if (count == 0 || holder->count <= count) {
+            *link = holder->next;
+            free(holder);
+        } else {
+            holder->count -= count;
+        }
+        return true;
+    }
+    return false;
+}
+
+/* Where the block with this key is linked; NULL if there is none. */
+static struct block **find(struct tdm__broker *broker, const struct tdm__id *key,
+                           uint32_t *gpu_out)
+{
+    for (uint32_t i = 0; i < broker->gpus_count; i++) {
+        for (struct block **link = &broker->gpus[i].blocks; *link != NULL;
+             link = &(*link)->next) {
+            if (tdm__id_equal(&(*link)->key, key)) {
+                *gpu_out = i;
+                return link;
+            }
+        }
+    }
+    return NULL;
+}
+
+static tdm_status fail_no_block(const struct tdm__id *key)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    return tdm__fail(TDM_E_NOT_FOUND,
+                     "no block has the key %s: its last holder released it or died",
+                     tdm__id_text(key, text));
+}
+
+static bool row_is_of(const struct tdm__broker_row *row, const struct block *block)
+{
+    return tdm__id_equal(&row->owner.id, &block->owner.id) && strcmp(row->tag, block->tag) == 0;
+}
+
+uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
+                          struct tdm__broker_row *rows_out, uint32_t room)
+{
+    uint32_t count = 0;
+
+    TDM_ASSERT(gpu < broker->gpus_count);
+    for (const struct block *block = broker->gpus[gpu].blocks; block != NULL;
+         block = block->next) {
+        struct tdm__broker_row *row = rows_out;
+
+        while (row < rows_out + count && !row_is_of(row, block)) {
+            row++;
+        }
+        if (row == rows_out + count) {
+            if (count == room) {
+                continue;
+            }
+            count++;
+            memset(row, 0, sizeof(*row));
+            row->owner = block->owner;
+            memcpy(row->tag, block->tag, sizeof(row->tag));
+        }
+        row->bytes += block->size_bytes;
+        row->releasing_bytes += holder_is(block, &block->owner.id) ? 0 : block->size_bytes;
+        row->blocks_count++;
+    }
+    return count;
+}
+
+static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__tenant *owner,
+                            const struct tdm__block_wish *wish, size_t wanted_bytes)
+{
+    const struct gpu *gpu = &broker->gpus[wish->gpu];
+    struct tdm__broker_row rows[16];
+    uint32_t rows_count = tdm__broker_rows(broker, wish->gpu, rows, 16);
+    char text[TDM__ERROR_DETAIL_BYTES];
+    size_t used =
+        (size_t)snprintf(text, sizeof(text),
+                         "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f",
+                         wish->gpu, owner->name, wish->tag, (double)wanted_bytes / (1 << 20),
+                         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
+                         (double)gpu->capacity_bytes / (1 << 20));
+
+    for (uint32_t i = 0; i < rows_count && used < sizeof(text) - 1; i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s",
+                                 i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
+                                 (double)rows[i].bytes / (1 << 20),
+                                 rows[i].releasing_bytes > 0 ? " (being released)" : "");
+    }
+    return tdm__fail(TDM_E_DEVICE_FULL, "%s", text);
+}
+
+static tdm_status check_wish(const struct tdm__broker *broker,
+                             const struct tdm__block_wish *wish, size_t *wanted_bytes_out)
+{
+    size_t wanted_bytes = 0;
+
+    if (wish->gpu >= broker->gpus_count) {
+        return tdm__fail(TDM_E_INVAL, "GPU %u of %u", wish->gpu, broker->gpus_count);
+    }
+    if (wish->tag == NULL || wish->tag[0] == '\0' ||
+        strlen(wish->tag) >= TDM__BLOCK_TAG_BYTES) {
+        return tdm__fail(TDM_E_INVAL, "a tag has 1 to %d bytes", TDM__BLOCK_TAG_BYTES - 1);
+    }
+    if (wish->count == 0 || wish->count > TDM__BLOCKS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%u blocks in one call: 1 to %d are possible",
+                         wish->count, TDM__BLOCKS_MAX);
+    }
+    for (uint32_t i = 0; i < wish->count; i++) {
+        size_t size_bytes = wish->sizes_bytes[i];
+
+        if (size_bytes == 0 || size_bytes % TDM__BLOCK_BYTES_UNIT != 0 ||
+            size_bytes > SIZE_MAX / (2 * TDM__BLOCKS_MAX)) {
+            return tdm__fail(TDM_E_INVAL, "a block of %zu bytes: sizes are multiples of 2 MiB",
+                             size_bytes);
+        }
+        wanted_bytes += size_bytes;
+    }
+    *wanted_bytes_out = wanted_bytes;
+    return TDM_OK;
+}
+
+/* ---- the broker -------------------------------------------------------------------------- */
+
+tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
+                              struct tdm__broker **broker_out)
+{
+    struct tdm__broker *broker =
+        calloc(1, sizeof(*broker) + (size_t)gpus_count * sizeof(broker->gpus[0]));
+
+    if (broker == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a broker of %u GPUs", gpus_count);
+    }
+    broker->gpus_count = gpus_count;
+    for (uint32_t i = 0; i < gpus_count; i++) {
+        broker->gpus[i].capacity_bytes = capacity_bytes;
+        broker->gpus[i].blocks_end = &broker->gpus[i].blocks;
+    }
+    *broker_out = broker;
+    return TDM_OK;
+}
+
+static void destroy_all(struct block *block)
+{
+    while (block != NULL) {
+        struct block *next = block->next;
+
+        block_destroy(block);
+        block = next;
+    }
+}
+
+void tdm__broker_destroy(struct tdm__broker *broker)
+{
+    if (broker == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < broker->gpus_count; i++) {
+        destroy_all(broker->gpus[i].blocks);
+        destroy_all(broker->gpus[i].pool);
+    }
+    free(broker);
+}
+
+void tdm__broker_set_hook(struct tdm__broker *broker, const struct tdm__broker_hook *hook)
+{
+    broker->hook = hook != NULL ? *hook : (struct tdm__broker_hook){0};
+}
+
+tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                            const struct tdm__block_wish *wish,
+                            struct tdm__block_handle *blocks_out)
+{
+    struct block *made[TDM__BLOCKS_MAX];
+    size_t wanted_bytes = 0;
+    struct gpu *gpu;
+
+    TDM_TRY(check_wish(broker, wish, &wanted_bytes));
+    gpu = &broker->gpus[wish->gpu];
+    if (wanted_bytes > gpu->capacity_bytes - gpu->used_bytes) {
+        return fail_full(broker, owner, wish, wanted_bytes);
+    }
+    for (uint32_t i = 0; i < wish->count; i++) {
+        tdm_status status = block_make(broker, owner, wish, wish->sizes_bytes[i], &made[i]);
+
+        if (status != TDM_OK) {
+            while (i > 0) {
+                i--;
+                (void)holder_remove(made[i], &owner->id, 0);
+                pool_put(gpu, made[i]);
+            }
+            return status;
+        }
+    }
+    for (uint32_t i = 0; i < wish->count; i++) {
+        blocks_out[i] = (struct tdm__block_handle){
+            .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
+        charge(broker, wish->gpu, made[i]);
+    }
+    assert_ledger_is_sum_of_rows(gpu);
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
+                            const struct tdm__id *holder, struct tdm__block_handle *block_out)
+{
+    uint32_t gpu;
+    struct block **link = find(broker, key, &gpu);
+
+    if (link == NULL) {
+        return fail_no_block(key);
+    }
+    TDM_TRY(holder_add(*link, holder));
+    *block_out = (struct tdm__block_handle){
+        .key = *key, .size_bytes = (*link)->size_bytes, .fd = (*link)->fd};
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_release(struct tdm__broker *broker, const struct tdm__id *key,
+                               const struct tdm__id *holder)
+{
+    uint32_t gpu;
+    struct block **link = find(broker, key, &gpu);
+
+    if (link == NULL || !holder_remove(*link, holder, 1)) {
+        return fail_no_block(key);
+    }
+    if ((*link)->holders == NULL) {
+        discharge(broker, gpu, link);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_accept(struct tdm__broker *broker, const struct tdm__id *key,
+                              const struct tdm__tenant *owner)
+{
+    uint32_t gpu;
+    struct block **link = find(broker, key, &gpu);
+    struct block *block;
+
+    if (link == NULL) {
+        return fail_no_block(key);
+    }
+    block = *link;
+    if (!holder_is(block, &owner->id)) {
+        return tdm__fail(TDM_E_STATE, "%s cannot accept %s's %s: open the block first",
+                         owner->name, block->owner.name, block->tag);
+    }
+    if (broker->hook.released != NULL) {
+        broker->hook.released(broker->hook.arg, gpu, &block->owner, block->tag,
+                              block->size_bytes);
+    }
+    block->owner = *owner;
+    if (broker->hook.charged != NULL) {
+        broker->hook.charged(broker->hook.arg, gpu, &block->owner, block->tag,
+                             block->size_bytes);
+    }
+    return TDM_OK;
+}
+
+void tdm__broker_peer_gone(struct tdm__broker *broker, const struct tdm__id *peer)
+{
+    for (uint32_t i = 0; i < broker->gpus_count; i++) {
+        struct block **link = &broker->gpus[i].blocks;
+
+        while (*link != NULL) {
+            if (holder_remove(*link, peer, 0) && (*link)->holders == NULL) {
+                discharge(broker, i, link);
+            } else {
+                link = &(*link)->next;
+            }
+        }
+    }
+}
+
+uint32_t tdm__broker_gpus_count(const struct tdm__broker *broker)
+{
+    return broker->gpus_count;
+}
+
+void tdm__broker_describe(const struct tdm__broker *broker, uint32_t gpu,
+                          struct tdm__broker_gpu *gpu_out)
+{
+    TDM_ASSERT(gpu < broker->gpus_count);
+    *gpu_out = (struct tdm__broker_gpu){
+        .capacity_bytes = broker->gpus[gpu].capacity_bytes,
+        .used_bytes = broker->gpus[gpu].used_bytes,
+        .pooled_bytes = broker->gpus[gpu].pooled_bytes,
+    };
+}

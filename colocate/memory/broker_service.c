@@ -1,0 +1,245 @@
+/* broker_service.c - the daemon's service "block": the broker for the node's processes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/broker_service.h"
+
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX,
+               "a reply carries a call's blocks");
+
+enum { KEYS_MAX = 1024, ROWS_MAX = 256 };
+
+static struct tdm__tenant tenant_of(const struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *peer = tdm__incoming_peer(incoming);
+    struct tdm__tenant tenant = {.id = peer->id};
+
+    (void)snprintf(tenant.name, sizeof(tenant.name), "%s", peer->name);
+    return tenant;
+}
+
+static tdm_status read_key(const tdm_value *value, struct tdm__id *key_out)
+{
+    struct tdm_bytes bytes = tdm_value_bytes(value);
+
+    if (bytes.size_bytes != sizeof(key_out->bytes)) {
+        return tdm__fail(TDM_E_INVAL, "a block's key has %zu bytes, not %zu",
+                         sizeof(key_out->bytes), bytes.size_bytes);
+    }
+    memcpy(key_out->bytes, bytes.data, bytes.size_bytes);
+    return TDM_OK;
+}
+
+/* ---- the methods: each answers on success, and leaves a failure to serve() ----------------
+ */
+
+static tdm_status read_wish(struct tdm__incoming *incoming, struct tdm__block_wish *wish_out)
+{
+    const tdm_value *sizes;
+    uint64_t gpu;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "usv", &gpu, &wish_out->tag, &sizes));
+    wish_out->gpu = gpu < UINT32_MAX ? (uint32_t)gpu : UINT32_MAX;
+    wish_out->count = tdm_value_count(sizes);
+    if (wish_out->count > TDM__BLOCKS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u blocks in one call: at most %d", wish_out->count,
+                         TDM__BLOCKS_MAX);
+    }
+    for (uint32_t i = 0; i < wish_out->count; i++) {
+        wish_out->sizes_bytes[i] = (size_t)tdm_value_uint(tdm_value_at(sizes, i), 0);
+    }
+    return TDM_OK;
+}
+
+static tdm_status serve_create(struct tdm__broker *broker, struct tdm__incoming *incoming)
+{
+    struct tdm__tenant tenant = tenant_of(incoming);
+    struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
+    struct tdm__block_wish wish = {0};
+    int fds[TDM__BLOCKS_MAX];
+    tdm_writer *writer = NULL;
+    tdm_status status;
+
+    TDM_TRY(read_wish(incoming, &wish));
+    TDM_TRY(tdm__broker_make(broker, &tenant, &wish, blocks));
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        tdm_write_array(writer, wish.count);
+        for (uint32_t i = 0; i < wish.count; i++) {
+            tdm_write_bytes(writer, blocks[i].key.bytes, sizeof(blocks[i].key.bytes));
+            fds[i] = blocks[i].fd;
+        }
+        status = tdm_writer_status(writer);
+    }
+    if (status != TDM_OK) {
+        for (uint32_t i = 0; i < wish.count; i++) {
+            (void)tdm__broker_release(broker, &blocks[i].key, &tenant.id);
+        }
+    } else {
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, wish.count);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *peer = tdm__incoming_peer(incoming);
+    struct tdm__block_handle block;
+    const tdm_value *arguments;
+    struct tdm__id key;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__incoming_value(incoming, &arguments));
+    TDM_TRY(read_key(tdm_value_at(arguments, 0), &key));
+    TDM_TRY(tdm__broker_open(broker, &key, &peer->id, &block));
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        status = tdm_pack(writer, "u", (uint64_t)block.size_bytes);
+        if (status == TDM_OK) {
+            tdm__incoming_reply(incoming, tdm_writer_bytes(writer), &block.fd, 1);
+        }
+        tdm_writer_destroy(writer);
+    }
+    if (status != TDM_OK) {
+        (void)tdm__broker_release(broker, &key, &peer->id);
+    }
+    return status;
+}
+
+/* Releases or accepts every key of the call; all are tried, the first failure counts. */
+static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming *incoming,
+                             bool accept)
+{
+    struct tdm__tenant tenant = tenant_of(incoming);
+    const tdm_value *arguments;
+    tdm_status first = TDM_OK;
+
+    TDM_TRY(tdm__incoming_value(incoming, &arguments));
+    if (tdm_value_count(arguments) > KEYS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u keys in one call: at most %d",
+                         tdm_value_count(arguments), KEYS_MAX);
+    }
+    for (uint32_t i = 0; i < tdm_value_count(arguments); i++) {
+        struct tdm__id key;
+        tdm_status status = read_key(tdm_value_at(arguments, i), &key);
+
+        if (status == TDM_OK) {
+            status = accept ? tdm__broker_accept(broker, &key, &tenant)
+                            : tdm__broker_release(broker, &key, &tenant.id);
+        }
+        first = first == TDM_OK ? status : first;
+    }
+    if (first == TDM_OK) {
+        tdm__incoming_reply_pack(incoming, "");
+    }
+    return first;
+}
+
+static void write_uint_field(tdm_writer *writer, const char *name, uint64_t value)
+{
+    tdm_write_string(writer, name);
+    tdm_write_uint(writer, value);
+}
+
+static void write_row(tdm_writer *writer, const struct tdm__broker_row *row)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    tdm_write_map(writer, 6);
+    tdm_write_string(writer, "owner");
+    tdm_write_string(writer, row->owner.name);
+    tdm_write_string(writer, "owner_id");
+    tdm_write_string(writer, tdm__id_text(&row->owner.id, text));
+    tdm_write_string(writer, "tag");
+    tdm_write_string(writer, row->tag);
+    write_uint_field(writer, "bytes", row->bytes);
+    write_uint_field(writer, "releasing_bytes", row->releasing_bytes);
+    write_uint_field(writer, "blocks", row->blocks_count);
+}
+
+static void write_gpu(tdm_writer *writer, const struct tdm__broker *broker, uint32_t index)
+{
+    struct tdm__broker_row rows[ROWS_MAX];
+    uint32_t rows_count = tdm__broker_rows(broker, index, rows, ROWS_MAX);
+    struct tdm__broker_gpu gpu;
+
+    tdm__broker_describe(broker, index, &gpu);
+    tdm_write_map(writer, 4);
+    write_uint_field(writer, "capacity_bytes", gpu.capacity_bytes);
+    write_uint_field(writer, "used_bytes", gpu.used_bytes);
+    write_uint_field(writer, "pooled_bytes", gpu.pooled_bytes);
+    tdm_write_string(writer, "rows");
+    tdm_write_array(writer, rows_count);
+    for (uint32_t i = 0; i < rows_count; i++) {
+        write_row(writer, &rows[i]);
+    }
+}
+
+static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming *incoming)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, tdm__broker_gpus_count(broker));
+    for (uint32_t i = 0; i < tdm__broker_gpus_count(broker); i++) {
+        write_gpu(writer, broker, i);
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* ---- the service ------------------------------------------------------------------------- */
+
+static tdm_status dispatch(struct tdm__broker *broker, struct tdm__incoming *incoming)
+{
+    const char *method = tdm__incoming_method(incoming) + strlen("block.");
+
+    if (strcmp(method, "create") == 0) {
+        return serve_create(broker, incoming);
+    }
+    if (strcmp(method, "open") == 0) {
+        return serve_open(broker, incoming);
+    }
+    if (strcmp(method, "release") == 0) {
+        return serve_keys(broker, incoming, false);
+    }
+    if (strcmp(method, "accept") == 0) {
+        return serve_keys(broker, incoming, true);
+    }
+    if (strcmp(method, "ledger") == 0) {
+        return serve_ledger(broker, incoming);
+    }
+    return tdm__fail(TDM_E_NOT_FOUND, "the broker has no method %s", method);
+}
+
+static void serve(void *self, struct tdm__incoming *incoming)
+{
+    tdm_status status = dispatch(self, incoming);
+
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
+static void peer_gone(void *self, const struct tdm__identity *peer)
+{
+    tdm__broker_peer_gone(self, &peer->id);
+}
+
+static void destroy(void *self)
+{
+    tdm__broker_destroy(self);
+}
+
+const struct tdm__service_ops tdm__broker_service = {
+    .prefix = "block", .serve = serve, .peer_gone = peer_gone, .destroy = destroy};

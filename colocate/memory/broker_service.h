@@ -1,0 +1,23 @@
+/* broker_service.h - the daemon's service "block": the broker for the node's processes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
+#define TDM_COLOCATE_MEMORY_BROKER_SERVICE_H
+
+#include "colocate/memory/broker.h"
+#include "runtime/service.h"
+
+/* The tenant is always the peer that calls; `self` of these ops is a struct tdm__broker *,
+ * which the service owns once it has been added.
+ *
+ *   method          arguments                      reply
+ *   block.create    gpu u, tag s, (sizes u …)      (keys b …), a descriptor for each
+ *   block.open      key b                          size u, one descriptor
+ *   block.release   key b …                        –
+ *   block.accept    key b …                        –
+ *   block.ledger    –                              a map per GPU: capacity_bytes, used_bytes,
+ *                                                  pooled_bytes, rows (maps: owner, owner_id,
+ *                                                  tag, bytes, releasing_bytes, blocks)
+ */
+extern const struct tdm__service_ops tdm__broker_service;
+
+#endif

@@ -1,0 +1,474 @@
+/* region.c - regions: stable addresses whose memory comes and goes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/region.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Blocks are this large, or an eighth of the region where that is more: all blocks of a region
+ * are made by one call of the broker, so that the answer is yes or no. */
+enum { BLOCK_BYTES_TARGET = 64 << 20 };
+
+struct tdm_region {
+    struct tdm_region *next;
+    struct tdm__regions *regions; /* borrowed */
+    char tag[TDM_REGION_TAG_BYTES_MAX];
+    enum tdm_region_policy policy;
+    void *address;
+    size_t size_bytes;
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
+    uint32_t blocks_count; /* 0 while paused, unless a failed resume could not be undone */
+    bool resident;
+    bool saved;      /* the host copy has the contents of the last pause */
+    void *host_copy; /* owned, of the arena; NULL for DROP */
+};
+
+struct tdm__regions {
+    struct tdm__device *device; /* borrowed */
+    struct tdm__arena *arena;   /* borrowed */
+    tdm__regions_ask_fn *ask;
+    void *ask_arg;
+    tdm_region *first;
+};
+
+/* ---- the set ----------------------------------------------------------------------------- */
+
+tdm_status tdm__regions_create(struct tdm__device *device, struct tdm__arena *arena,
+                               struct tdm__regions **regions_out)
+{
+    struct tdm__regions *regions = calloc(1, sizeof(*regions));
+
+    if (regions == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a set of regions");
+    }
+    regions->device = device;
+    regions->arena = arena;
+    *regions_out = regions;
+    return TDM_OK;
+}
+
+void tdm__regions_destroy(struct tdm__regions *regions)
+{
+    if (regions == NULL) {
+        return;
+    }
+    while (regions->first != NULL) {
+        tdm_region_destroy(regions->first);
+    }
+    free(regions);
+}
+
+void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg)
+{
+    regions->ask = ask;
+    regions->ask_arg = arg;
+}
+
+static void link_last(struct tdm__regions *regions, tdm_region *region)
+{
+    tdm_region **link = &regions->first;
+
+    while (*link != NULL) {
+        link = &(*link)->next;
+    }
+    *link = region;
+}
+
+static void unlink_region(tdm_region *region)
+{
+    tdm_region **link = &region->regions->first;
+
+    while (*link != region) {
+        link = &(*link)->next;
+    }
+    *link = region->next;
+}
+
+/* ---- taking and giving back memory ------------------------------------------------------- */
+
+static void release_blocks(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    device->ops->release(device, region->blocks, region->blocks_count);
+    region->blocks_count = 0;
+}
+
+/* All of the region's blocks, not yet mapped. */
+static tdm_status create_blocks(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+    size_t unit = device->granularity_bytes;
+    size_t block_bytes = region->size_bytes / TDM__DEVICE_BLOCKS_MAX;
+    size_t sizes[TDM__DEVICE_BLOCKS_MAX];
+    size_t left_bytes = region->size_bytes;
+    uint32_t count = 0;
+
+    block_bytes = (block_bytes + unit - 1) / unit * unit;
+    block_bytes = block_bytes > BLOCK_BYTES_TARGET ? block_bytes : BLOCK_BYTES_TARGET;
+    while (left_bytes > 0) {
+        TDM_ASSERT(count < TDM__DEVICE_BLOCKS_MAX);
+        sizes[count] = left_bytes < block_bytes ? left_bytes : block_bytes;
+        left_bytes -= sizes[count];
+        count++;
+    }
+    TDM_TRY(device->ops->create(device, region->tag, sizes, count, region->blocks));
+    region->blocks_count = count;
+    return TDM_OK;
+}
+
+static tdm_status map_blocks(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+    char *address = region->address;
+
+    for (uint32_t i = 0; i < region->blocks_count; i++) {
+        TDM_TRY(device->ops->map(device, address, region->blocks[i], TDM__READ_WRITE));
+        address += region->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static tdm_status restore(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    if (region->host_copy == NULL || !region->saved) {
+        return TDM_OK;
+    }
+    TDM_TRY(device->ops->copy(device, region->address, region->host_copy, region->size_bytes));
+    return device->ops->copy_flush(device);
+}
+
+/* Back to paused after a failed step.  If even this fails, the blocks stay ours, so that no
+ * other tenant gets pages that are still mapped here; the next resume goes on with them. */
+static void take_back(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (device->ops->unmap(device, region->address, region->size_bytes) == TDM_OK) {
+        release_blocks(region);
+    } else {
+        tdm__log(TDM__WARN, "region", "%s keeps its memory after a failed resume: %s",
+                 region->tag, tdm_error_detail());
+    }
+    (void)tdm__fail(TDM_E_DEVICE, "%s", detail); /* the first reason is the one to tell */
+}
+
+static tdm_status clear_leftover_mappings(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    if (region->blocks_count == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(device->ops->unmap(device, region->address, region->size_bytes));
+    release_blocks(region);
+    return TDM_OK;
+}
+
+/* The transaction: make all blocks, map them, bring the contents back, then declare. */
+static tdm_status make_resident(tdm_region *region, int64_t timeout_ms)
+{
+    struct tdm__regions *regions = region->regions;
+    tdm_status status;
+
+    TDM_TRY(clear_leftover_mappings(region));
+    if (regions->ask != NULL) {
+        TDM_TRY(regions->ask(regions->ask_arg, region->tag, region->size_bytes, timeout_ms));
+    }
+    TDM_TRY(create_blocks(region));
+    status = map_blocks(region);
+    if (status == TDM_OK) {
+        status = restore(region);
+    }
+    if (status != TDM_OK) {
+        take_back(region);
+        return status;
+    }
+    region->resident = true;
+    return TDM_OK;
+}
+
+/* ---- one region -------------------------------------------------------------------------- */
+
+static tdm_status check_options(const struct tdm_region_options *options, size_t unit)
+{
+    size_t length = options->tag != NULL ? strlen(options->tag) : 0;
+
+    if (length == 0 || length >= TDM_REGION_TAG_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a region's tag has 1 to %d bytes, not %zu",
+                         TDM_REGION_TAG_BYTES_MAX - 1, length);
+    }
+    if (options->size_bytes == 0 || options->size_bytes > SIZE_MAX / 4 - unit) {
+        return tdm__fail(TDM_E_INVAL, "region %s of %zu bytes", options->tag,
+                         options->size_bytes);
+    }
+    if (options->policy != TDM_REGION_KEEP && options->policy != TDM_REGION_DROP) {
+        return tdm__fail(TDM_E_INVAL, "region %s: policy %d is none", options->tag,
+                         (int)options->policy);
+    }
+    return TDM_OK;
+}
+
+/* Addresses and, for KEEP, the host copy: found wanting now rather than at the first pause. */
+static tdm_status reserve(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    TDM_TRY(device->ops->reserve(device, region->size_bytes, &region->address));
+    if (region->policy == TDM_REGION_KEEP) {
+        return tdm__wrap(
+            tdm__arena_alloc(region->regions->arena, region->size_bytes, &region->host_copy),
+            "region %s", region->tag);
+    }
+    return TDM_OK;
+}
+
+static void free_region(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    if (region->address != NULL) {
+        device->ops->unreserve(device, region->address, region->size_bytes);
+    }
+    release_blocks(region);
+    tdm__arena_free(region->regions->arena, region->host_copy);
+    free(region);
+}
+
+tdm_status tdm__region_create(struct tdm__regions *regions,
+                              const struct tdm_region_options *options, tdm_region **region_out)
+{
+    size_t unit = regions->device->granularity_bytes;
+    tdm_region *region;
+    tdm_status status;
+
+    TDM_TRY(check_options(options, unit));
+    region = calloc(1, sizeof(*region));
+    if (region == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "region %s", options->tag);
+    }
+    region->regions = regions;
+    region->policy = options->policy;
+    region->size_bytes = (options->size_bytes + unit - 1) / unit * unit;
+    (void)snprintf(region->tag, sizeof(region->tag), "%s", options->tag);
+    status = reserve(region);
+    if (status == TDM_OK && !options->paused) {
+        status = make_resident(region, 0);
+    }
+    if (status != TDM_OK) {
+        free_region(region);
+        return status;
+    }
+    link_last(regions, region);
+    *region_out = region;
+    return TDM_OK;
+}
+
+void tdm_region_destroy(tdm_region *region)
+{
+    if (region != NULL) {
+        unlink_region(region);
+        free_region(region);
+    }
+}
+
+void *tdm_region_address(const tdm_region *region)
+{
+    return region->address;
+}
+
+size_t tdm_region_size(const tdm_region *region)
+{
+    return region->size_bytes;
+}
+
+const char *tdm_region_tag(const tdm_region *region)
+{
+    return region->tag;
+}
+
+int tdm_region_is_resident(const tdm_region *region)
+{
+    return region->resident;
+}
+
+const void *tdm_region_contents(const tdm_region *region)
+{
+    return region->resident ? region->address : region->host_copy;
+}
+
+tdm_status tdm_region_pause(tdm_region *region)
+{
+    struct tdm__device *device = region->regions->device;
+
+    if (!region->resident) {
+        return tdm__fail(TDM_E_STATE, "region %s is paused already", region->tag);
+    }
+    if (region->host_copy != NULL) {
+        TDM_TRY(
+            device->ops->copy(device, region->host_copy, region->address, region->size_bytes));
+        TDM_TRY(device->ops->copy_flush(device));
+    }
+    TDM_TRY(device->ops->unmap(device, region->address, region->size_bytes));
+    region->resident = false;
+    region->saved = region->host_copy != NULL;
+    release_blocks(region);
+    return TDM_OK;
+}
+
+tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
+{
+    if (region->resident) {
+        return tdm__fail(TDM_E_STATE, "region %s is resident already", region->tag);
+    }
+    return make_resident(region, timeout_ms);
+}
+
+/* ---- many regions ------------------------------------------------------------------------ */
+
+static bool is_meant(const tdm_region *region, const char *tag, bool resident)
+{
+    return region->resident == resident && (tag == NULL || strcmp(region->tag, tag) == 0);
+}
+
+static uint32_t count_meant(const struct tdm__regions *regions, const char *tag, bool resident)
+{
+    uint32_t count = 0;
+
+    for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
+        count += is_meant(region, tag, resident) ? 1 : 0;
+    }
+    return count;
+}
+
+static tdm_status turn(tdm_region *region, bool resume, int64_t timeout_ms)
+{
+    return resume ? tdm_region_resume(region, timeout_ms) : tdm_region_pause(region);
+}
+
+static void turn_back(tdm_region **changed, uint32_t count, bool resume)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    while (count > 0) {
+        count--;
+        if (turn(changed[count], !resume, 0) != TDM_OK) {
+            tdm__log(TDM__WARN, "region", "%s could not be %s again: %s", changed[count]->tag,
+                     resume ? "paused" : "resumed", tdm_error_detail());
+        }
+    }
+    (void)tdm__fail(TDM_E_DEVICE, "%s", detail);
+}
+
+/* Pauses or resumes all that are meant; undoes in reverse what was done before a failure. */
+static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool resume,
+                           int64_t timeout_ms)
+{
+    uint32_t room = count_meant(regions, tag, !resume);
+    tdm_region **changed = calloc(room + 1u, sizeof(tdm_region *));
+    tdm_status status = TDM_OK;
+    uint32_t count = 0;
+
+    if (changed == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a list of %u regions", room);
+    }
+    for (tdm_region *region = regions->first; region != NULL && status == TDM_OK;
+         region = region->next) {
+        if (!is_meant(region, tag, !resume)) {
+            continue;
+        }
+        status = turn(region, resume, timeout_ms);
+        if (status == TDM_OK) {
+            changed[count] = region;
+            count++;
+        }
+    }
+    if (status != TDM_OK) {
+        turn_back(changed, count, resume);
+    }
+    free(changed);
+    return status;
+}
+
+tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag)
+{
+    return turn_all(regions, tag, false, 0);
+}
+
+tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag,
+                               int64_t timeout_ms)
+{
+    return turn_all(regions, tag, true, timeout_ms);
+}
+
+tdm_region *tdm__region_find(const struct tdm__regions *regions, const void *address)
+{
+    uintptr_t wanted = (uintptr_t)address;
+
+    for (tdm_region *region = regions->first; region != NULL; region = region->next) {
+        uintptr_t start = (uintptr_t)region->address;
+
+        if (wanted >= start && wanted - start < region->size_bytes) {
+            return region;
+        }
+    }
+    return NULL;
+}
+
+tdm_status tdm__region_read(const struct tdm__regions *regions, const void *address,
+                            size_t size_bytes, const void **contents_out)
+{
+    const tdm_region *region = tdm__region_find(regions, address);
+    const char *contents;
+    size_t offset;
+
+    if (region == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no region has the address %p", address);
+    }
+    offset = (size_t)((const char *)address - (const char *)region->address);
+    if (size_bytes > region->size_bytes - offset) {
+        return tdm__fail(TDM_E_INVAL, "region %s has %zu bytes, %zu from %zu on are wanted",
+                         region->tag, region->size_bytes, size_bytes, offset);
+    }
+    contents = tdm_region_contents(region);
+    if (contents == NULL) {
+        return tdm__fail(TDM_E_STATE, "region %s is paused and its contents are dropped",
+                         region->tag);
+    }
+    *contents_out = contents + offset;
+    return TDM_OK;
+}
+
+tdm_status tdm__region_swap(tdm_region *a, tdm_region *b)
+{
+    struct tdm__device *device = a->regions->device;
+    const struct tdm__mapping from = {a->address, a->blocks, a->blocks_count};
+    const struct tdm__mapping to = {b->address, b->blocks, b->blocks_count};
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX];
+
+    if (a == b || a->regions != b->regions || a->size_bytes != b->size_bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "regions %s (%zu bytes) and %s (%zu bytes) cannot be exchanged",
+                         a->tag, a->size_bytes, b->tag, b->size_bytes);
+    }
+    if (!a->resident || !b->resident) {
+        return tdm__fail(TDM_E_STATE, "regions %s and %s must both be resident", a->tag,
+                         b->tag);
+    }
+    TDM_TRY(device->ops->exchange(device, &from, &to));
+    memcpy(blocks, a->blocks, sizeof(blocks));
+    memcpy(a->blocks, b->blocks, sizeof(blocks));
+    memcpy(b->blocks, blocks, sizeof(blocks));
+    return TDM_OK;
+}

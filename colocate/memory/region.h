@@ -1,0 +1,55 @@
+/* region.h - a process's regions: all that lie on one GPU, and what is done to them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_MEMORY_REGION_H
+#define TDM_COLOCATE_MEMORY_REGION_H
+
+#include "colocate/device/device.h"
+#include "colocate/memory/arena.h"
+
+#include <tandem/region.h>
+
+/* The regions of this process on one device, in the order created.  One thread: the actor's.
+ * tandem/region.h tells what a region does; here is what only Tandem itself does with them. */
+struct tdm__regions;
+
+/* Borrows the device and the arena (which several sets may share). */
+tdm_status tdm__regions_create(struct tdm__device *device, struct tdm__arena *arena,
+                               struct tdm__regions **regions_out);
+/* Destroys every region that is left.  NULL is allowed. */
+void tdm__regions_destroy(struct tdm__regions *regions);
+
+/* Asked before a region takes memory: blocks until `bytes` for `tag` are granted, or says why
+ * not; the memory is then taken at once.  None by default: then the broker alone decides. */
+typedef tdm_status tdm__regions_ask_fn(void *arg, const char *tag, size_t bytes,
+                                       int64_t timeout_ms);
+void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg);
+
+/* options->gpu is not read: the set is of one GPU. */
+tdm_status tdm__region_create(struct tdm__regions *regions,
+                              const struct tdm_region_options *options,
+                              tdm_region **region_out);
+
+/* Pauses (resumes) every resident (paused) region with this tag, NULL for all, in the order
+ * they were created.  All or nothing: on failure those already done are taken back. */
+tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag);
+tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag,
+                               int64_t timeout_ms);
+
+/* The region around `address`, resident or not; NULL if there is none. */
+tdm_region *tdm__region_find(const struct tdm__regions *regions, const void *address);
+/* Where the `size_bytes` bytes of a region at `address` can be read now (see
+ * tdm_region_contents).  TDM_E_NOT_FOUND, TDM_E_INVAL past the end, TDM_E_STATE where the
+ * contents are nowhere. */
+tdm_status tdm__region_read(const struct tdm__regions *regions, const void *address,
+                            size_t size_bytes, const void **contents_out);
+
+/* Two resident regions of one set and one size exchange their memory: each address now shows
+ * the other's bytes.  Nothing is copied.  This is how a new version of the weights goes live.
+ */
+tdm_status tdm__region_swap(tdm_region *a, tdm_region *b);
+
+/* The set of the actor's GPU number `gpu` (0: its first).  Provided by the runtime. */
+tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,
+                                struct tdm__regions **regions_out);
+
+#endif

@@ -1,0 +1,21 @@
+/* host_gpu.h - one virtual GPU inside the test process: a broker and two tenants' devices. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_HOST_GPU_H
+#define TDM_TESTS_SUPPORT_HOST_GPU_H
+
+#include "colocate/device/device.h"
+#include "colocate/memory/broker.h"
+#include "colocate/memory/broker_client.h"
+
+struct host_gpu {
+    struct tdm__broker *broker;
+    struct tdm__tenant tenants[2]; /* "trainer rank 1", "engine 0" */
+    struct tdm__broker_client *clients[2];
+    struct tdm__device *devices[2]; /* faulty ones if asked for, never armed */
+};
+
+struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty);
+void host_gpu_close(struct host_gpu *gpu);
+size_t host_gpu_used_bytes(const struct host_gpu *gpu);
+
+#endif
