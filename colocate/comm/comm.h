@@ -1,0 +1,64 @@
+/* comm.h - a communicator: ranks that exchange data in step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_COMM_COMM_H
+#define TDM_COLOCATE_COMM_COMM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <tandem/group.h>
+
+struct tdm__comm;
+struct tdm__conn;
+
+enum tdm__element { TDM__FLOAT, TDM__DOUBLE };
+
+/* The entries promise what tandem/group.h says of the calls of the same names.  One thread. All
+ * are mandatory. */
+struct tdm__comm_ops {
+    const char *name;
+
+    void (*destroy)(struct tdm__comm *comm); /* leaves; never blocks */
+    /* Ends the group for all ranks; their calls, in flight and later, fail with TDM_E_ABORTED
+     * naming this rank. */
+    void (*abort)(struct tdm__comm *comm);
+
+    tdm_status (*barrier)(struct tdm__comm *comm);
+    tdm_status (*all_reduce)(struct tdm__comm *comm, void *data, size_t count,
+                             enum tdm__element element, enum tdm_reduction reduction);
+    tdm_status (*all_gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                             void *out);
+    tdm_status (*reduce_scatter)(struct tdm__comm *comm, const float *in, size_t count,
+                                 float *out);
+    tdm_status (*broadcast)(struct tdm__comm *comm, void *data, size_t size_bytes,
+                            uint32_t root);
+    tdm_status (*gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                         void *out, uint32_t root);
+};
+
+/* First member of every filling. */
+struct tdm__comm {
+    const struct tdm__comm_ops *ops;
+    uint32_t rank;
+    uint32_t ranks_count;
+};
+
+/* Over the shared segment behind `fd` (colocate/comm/host/segment.h), which stays the caller's.
+ */
+tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
+                               struct tdm__comm **comm_out);
+
+/* Around `inner` (owned from TDM_OK on): instead of the n-th call (from 1), `strike` runs: to
+ * end the process, or to let the rank go silent.  If it returns, the call fails with
+ * TDM_E_ABORTED. */
+tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
+                                 void (*strike)(void *arg), void *arg,
+                                 struct tdm__comm **comm_out);
+
+/* A public group around a communicator, which it owns from TDM_OK on. */
+tdm_status tdm__group_wrap(struct tdm__comm *comm, tdm_group **group_out);
+struct tdm__comm *tdm__group_comm(tdm_group *group);
+
+/* The connection to the node's daemon.  Provided by the runtime. */
+struct tdm__conn *tdm__runtime_daemon(tdm_runtime *runtime);
+
+#endif

@@ -1,0 +1,111 @@
+/* faulty.c - any communicator, but something strikes this rank at its n-th call. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
+
+#include "runtime/error.h"
+
+#include <stdlib.h>
+
+struct faulty {
+    struct tdm__comm base;
+    struct tdm__comm *inner; /* owned */
+    uint64_t calls_count;
+    uint64_t nth;
+    void (*strike)(void *arg);
+    void *arg;
+};
+
+static struct tdm__comm *inner_of(struct tdm__comm *comm)
+{
+    return ((struct faulty *)comm)->inner;
+}
+
+static tdm_status pass(struct tdm__comm *comm)
+{
+    struct faulty *faulty = (struct faulty *)comm;
+
+    faulty->calls_count++;
+    if (faulty->calls_count != faulty->nth) {
+        return TDM_OK;
+    }
+    faulty->strike(faulty->arg);
+    return tdm__fail(TDM_E_ABORTED, "rank %u: fault injected into call %llu", comm->rank,
+                     (unsigned long long)faulty->nth);
+}
+
+static void faulty_destroy(struct tdm__comm *comm)
+{
+    inner_of(comm)->ops->destroy(inner_of(comm));
+    free(comm);
+}
+
+static void faulty_abort(struct tdm__comm *comm)
+{
+    inner_of(comm)->ops->abort(inner_of(comm));
+}
+
+static tdm_status faulty_barrier(struct tdm__comm *comm)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->barrier(inner_of(comm));
+}
+
+static tdm_status faulty_all_reduce(struct tdm__comm *comm, void *data, size_t count,
+                                    enum tdm__element element, enum tdm_reduction reduction)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->all_reduce(inner_of(comm), data, count, element, reduction);
+}
+
+static tdm_status faulty_all_gather(struct tdm__comm *comm, const void *in,
+                                    size_t bytes_per_rank, void *out)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->all_gather(inner_of(comm), in, bytes_per_rank, out);
+}
+
+static tdm_status faulty_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
+                                        float *out)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->reduce_scatter(inner_of(comm), in, count, out);
+}
+
+static tdm_status faulty_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
+                                   uint32_t root)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->broadcast(inner_of(comm), data, size_bytes, root);
+}
+
+static tdm_status faulty_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                                void *out, uint32_t root)
+{
+    TDM_TRY(pass(comm));
+    return inner_of(comm)->ops->gather(inner_of(comm), in, bytes_per_rank, out, root);
+}
+
+tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
+                                 void (*strike)(void *arg), void *arg,
+                                 struct tdm__comm **comm_out)
+{
+    static const struct tdm__comm_ops ops = {.name = "faulty",
+                                             .destroy = faulty_destroy,
+                                             .abort = faulty_abort,
+                                             .barrier = faulty_barrier,
+                                             .all_reduce = faulty_all_reduce,
+                                             .all_gather = faulty_all_gather,
+                                             .reduce_scatter = faulty_reduce_scatter,
+                                             .broadcast = faulty_broadcast,
+                                             .gather = faulty_gather};
+    struct faulty *faulty = calloc(1, sizeof(*faulty));
+
+    if (faulty == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a faulty communicator");
+    }
+    *faulty = (struct faulty){
+        .base = *inner, .inner = inner, .nth = nth, .strike = strike, .arg = arg};
+    faulty->base.ops = &ops;
+    *comm_out = &faulty->base;
+    return TDM_OK;
+}

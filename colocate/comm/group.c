@@ -1,0 +1,136 @@
+/* group.c - tandem/group.h over whichever communicator a group has. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <tandem/group.h>
+
+#include "colocate/comm/comm.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+
+struct tdm_group {
+    struct tdm__comm *comm; /* owned */
+};
+
+tdm_status tdm__group_wrap(struct tdm__comm *comm, tdm_group **group_out)
+{
+    tdm_group *group = calloc(1, sizeof(*group));
+
+    if (group == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group");
+    }
+    group->comm = comm;
+    *group_out = group;
+    return TDM_OK;
+}
+
+struct tdm__comm *tdm__group_comm(tdm_group *group)
+{
+    return group->comm;
+}
+
+void tdm_group_leave(tdm_group *group)
+{
+    if (group != NULL) {
+        group->comm->ops->destroy(group->comm);
+        free(group);
+    }
+}
+
+uint32_t tdm_group_rank(const tdm_group *group)
+{
+    return group->comm->rank;
+}
+
+uint32_t tdm_group_ranks_count(const tdm_group *group)
+{
+    return group->comm->ranks_count;
+}
+
+/* `count` elements for every rank must be countable in bytes. */
+static tdm_status check_count(const tdm_group *group, size_t count, size_t unit_bytes)
+{
+    if (count > SIZE_MAX / 2 / unit_bytes / group->comm->ranks_count) {
+        return tdm__fail(TDM_E_LIMIT, "%zu elements of %zu bytes for each of %u ranks", count,
+                         unit_bytes, group->comm->ranks_count);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_root(const tdm_group *group, uint32_t root)
+{
+    if (root >= group->comm->ranks_count) {
+        return tdm__fail(TDM_E_INVAL, "root %u of %u ranks", root, group->comm->ranks_count);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_group_barrier(tdm_group *group)
+{
+    return group->comm->ops->barrier(group->comm);
+}
+
+/* Everywhere below: nothing to move is still a meeting. */
+
+static tdm_status all_reduce(tdm_group *group, void *data, size_t count,
+                             enum tdm__element element, enum tdm_reduction reduction)
+{
+    if (reduction != TDM_SUM && reduction != TDM_MAX) {
+        return tdm__fail(TDM_E_INVAL, "reduction %d is none", (int)reduction);
+    }
+    TDM_TRY(check_count(group, count, sizeof(double)));
+    if (count == 0) {
+        return tdm_group_barrier(group);
+    }
+    return group->comm->ops->all_reduce(group->comm, data, count, element, reduction);
+}
+
+tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
+                                enum tdm_reduction reduction)
+{
+    return all_reduce(group, data, count, TDM__FLOAT, reduction);
+}
+
+tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t count,
+                                       enum tdm_reduction reduction)
+{
+    return all_reduce(group, data, count, TDM__DOUBLE, reduction);
+}
+
+tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
+                                void *out)
+{
+    TDM_TRY(check_count(group, bytes_per_rank, 1));
+    if (bytes_per_rank == 0) {
+        return tdm_group_barrier(group);
+    }
+    return group->comm->ops->all_gather(group->comm, in, bytes_per_rank, out);
+}
+
+tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t count, float *out)
+{
+    TDM_TRY(check_count(group, count, sizeof(float)));
+    if (count == 0) {
+        return tdm_group_barrier(group);
+    }
+    return group->comm->ops->reduce_scatter(group->comm, in, count, out);
+}
+
+tdm_status tdm_group_broadcast(tdm_group *group, void *data, size_t size_bytes, uint32_t root)
+{
+    TDM_TRY(check_root(group, root));
+    if (size_bytes == 0) {
+        return tdm_group_barrier(group);
+    }
+    return group->comm->ops->broadcast(group->comm, data, size_bytes, root);
+}
+
+tdm_status tdm_group_gather(tdm_group *group, const void *in, size_t bytes_per_rank, void *out,
+                            uint32_t root)
+{
+    TDM_TRY(check_root(group, root));
+    TDM_TRY(check_count(group, bytes_per_rank, 1));
+    if (bytes_per_rank == 0) {
+        return tdm_group_barrier(group);
+    }
+    return group->comm->ops->gather(group->comm, in, bytes_per_rank, out, root);
+}

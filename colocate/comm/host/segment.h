@@ -1,0 +1,67 @@
+/* segment.h - the shared memory of a host communicator: who has come, who is lost, the slots.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_COMM_HOST_SEGMENT_H
+#define TDM_COLOCATE_COMM_HOST_SEGMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <tandem/error.h>
+
+/* A memfd: one header, then two slots per rank.  The daemon makes it and keeps the header
+ * mapped, to tell the others when a rank dies.
+ *
+ * A barrier is a count: the k-th is complete when ranks_count × k arrivals are counted.  The
+ * count and the "aborted" flag are one atomic word, so that complete or aborted is decided
+ * once, for all ranks alike; after the flag the count stands still. */
+struct tdm__segment;
+
+enum { TDM__RANKS_MAX = 64 };
+
+struct tdm__segment_options {
+    uint32_t ranks_count;
+    size_t slot_bytes; /* rounded up to 4 KiB */
+};
+
+/* A new segment's descriptor.  TDM_E_LIMIT for more than 64 ranks. */
+tdm_status tdm__segment_make(const struct tdm__segment_options *options, int *fd_out);
+
+/* Maps it; checks the header, which comes from outside.  `header_only` leaves the slots out.
+ * The descriptor stays the caller's. */
+tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segment_out);
+void tdm__segment_unmap(struct tdm__segment *segment); /* NULL is allowed */
+
+uint32_t tdm__segment_ranks_count(const struct tdm__segment *segment);
+size_t tdm__segment_slot_bytes(const struct tdm__segment *segment);
+/* Rank `rank`'s slot, the even or the odd one. */
+void *tdm__segment_slot(const struct tdm__segment *segment, uint32_t rank, uint32_t parity);
+
+/* What the ranks do between two barriers, so that a program that mixes its calls up is told. */
+struct tdm__segment_call {
+    uint32_t kind;
+    uint32_t variant; /* the root, or the kind of numbers */
+    uint64_t size_bytes;
+};
+
+/* Arrives as `rank` and waits for all others.  TDM_E_ABORTED, TDM_E_TIMEOUT (which aborts),
+ * each naming ranks; TDM_E_INVAL if another rank is in another call (aborts too).  What any
+ * rank wrote into its slot before is visible after. */
+tdm_status tdm__segment_meet(struct tdm__segment *segment, uint32_t rank,
+                             const struct tdm__segment_call *call, int64_t deadline_ms);
+
+enum tdm__segment_end {
+    TDM__RANK_DIED = 1,
+    TDM__RANK_LEFT,
+    TDM__RANK_GAVE_UP, /* called abort */
+    TDM__RANK_CONFUSED /* was in another call than the others */
+};
+
+/* Ends the group for everyone, naming `rank`; the first reason stays.  Any process. */
+void tdm__segment_abort(struct tdm__segment *segment, uint32_t rank, enum tdm__segment_end end);
+/* The same, but only if some rank still waits for `rank`, or comes to wait later. */
+void tdm__segment_leave(struct tdm__segment *segment, uint32_t rank);
+/* Every rank has left. */
+bool tdm__segment_is_deserted(const struct tdm__segment *segment);
+
+#endif

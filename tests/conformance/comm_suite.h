@@ -1,0 +1,19 @@
+/* comm_suite.h - what every communicator promises. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_CONFORMANCE_COMM_SUITE_H
+#define TDM_TESTS_CONFORMANCE_COMM_SUITE_H
+
+#include "colocate/comm/comm.h"
+
+/* How a suite gets its communicators: `make` prepares a meeting of so many ranks, `open` is
+ * called once by each rank, in a process or a thread of its own. */
+struct comm_suite_maker {
+    int (*make)(uint32_t ranks_count, size_t slot_bytes);
+    tdm_status (*open)(int meeting, uint32_t rank, int64_t timeout_ms,
+                       struct tdm__comm **comm_out);
+};
+
+/* Runs all promises as a cmocka group, ranks as processes or as threads; the exit code. */
+int comm_suite_run(const char *name, const struct comm_suite_maker *maker, int threads);
+
+#endif
