@@ -359,7 +359,7 @@ static tdm_status check_wish(const struct tdm__broker *broker,
         size_t size_bytes = wish->sizes_bytes[i];
 
         if (size_bytes == 0 || size_bytes % TDM__BLOCK_BYTES_UNIT != 0 ||
-            size_bytes > SIZE_MAX / (2 * TDM__BLOCKS_MAX)) {
+            size_bytes > SIZE_MAX / 2 / TDM__BLOCKS_MAX) {
             return tdm__fail(TDM_E_INVAL, "a block of %zu bytes: sizes are multiples of 2 MiB",
                              size_bytes);
         }

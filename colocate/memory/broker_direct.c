@@ -48,24 +48,27 @@ static tdm_status direct_make(struct tdm__broker_client *client,
     struct direct *direct = (struct direct *)client;
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
     tdm_status status = tdm__broker_make(direct->broker, &direct->tenant, wish, blocks);
+    uint32_t duplicated = 0;
 
     if (status != TDM_OK) {
         return status;
     }
-    for (uint32_t i = 0; i < wish->count; i++) {
-        status = duplicate(&blocks[i]);
-        if (status != TDM_OK) {
-            for (uint32_t j = 0; j < wish->count; j++) {
-                (void)direct_release(client, &blocks[j].key, 1);
-                if (j < i) {
-                    (void)close(blocks[j].fd);
-                }
-            }
-            return status;
-        }
+    while (duplicated < wish->count && status == TDM_OK) {
+        status = duplicate(&blocks[duplicated]);
+        duplicated += status == TDM_OK ? 1 : 0;
     }
-    memcpy(blocks_out, blocks, wish->count * sizeof(blocks[0]));
-    return TDM_OK;
+    if (status == TDM_OK) {
+        memcpy(blocks_out, blocks, wish->count * sizeof(blocks[0]));
+        return TDM_OK;
+    }
+    for (uint32_t i = 0; i < wish->count; i++) {
+        (void)direct_release(client, &blocks[i].key, 1);
+    }
+    while (duplicated > 0) {
+        duplicated--;
+        (void)close(blocks[duplicated].fd);
+    }
+    return status;
 }
 
 static tdm_status direct_open(struct tdm__broker_client *client, const struct tdm__id *key,

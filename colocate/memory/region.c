@@ -53,17 +53,6 @@ tdm_status tdm__regions_create(struct tdm__device *device, struct tdm__arena *ar
     return TDM_OK;
 }
 
-void tdm__regions_destroy(struct tdm__regions *regions)
-{
-    if (regions == NULL) {
-        return;
-    }
-    while (regions->first != NULL) {
-        tdm_region_destroy(regions->first);
-    }
-    free(regions);
-}
-
 void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg)
 {
     regions->ask = ask;
@@ -280,6 +269,20 @@ void tdm_region_destroy(tdm_region *region)
         unlink_region(region);
         free_region(region);
     }
+}
+
+void tdm__regions_destroy(struct tdm__regions *regions)
+{
+    if (regions == NULL) {
+        return;
+    }
+    while (regions->first != NULL) {
+        tdm_region *region = regions->first;
+
+        regions->first = region->next;
+        free_region(region);
+    }
+    free(regions);
 }
 
 void *tdm_region_address(const tdm_region *region)

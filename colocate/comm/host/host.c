@@ -64,6 +64,7 @@ static size_t smaller(size_t a, size_t b)
 
 /* ---- reductions -------------------------------------------------------------------------- */
 
+/* NOLINTBEGIN(bugprone-macro-parentheses) a type cannot have them */
 #define DEFINE_REDUCE(type)                                                                    \
     static void reduce_##type(type *into, const type *from, size_t count,                      \
                               enum tdm_reduction reduction)                                    \
@@ -80,6 +81,7 @@ static size_t smaller(size_t a, size_t b)
     }
 DEFINE_REDUCE(float)
 DEFINE_REDUCE(double)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static size_t element_bytes(enum tdm__element element)
 {
@@ -145,6 +147,25 @@ static tdm_status reduce_shared(struct host_comm *host, char *data, size_t count
     return TDM_OK;
 }
 
+/* One piece: what fits into a slot. */
+static tdm_status reduce_piece(struct host_comm *host, char *piece, size_t count,
+                               size_t unit_bytes)
+{
+    size_t piece_bytes = count * unit_bytes;
+    tdm_status status;
+
+    memcpy(own_slot(host), piece, piece_bytes);
+    status = meet(host);
+    if (status == TDM_OK && piece_bytes >= SHARED_ADDING_BYTES_MIN &&
+        host->base.ranks_count > 2) {
+        status = reduce_shared(host, piece, count, unit_bytes);
+    } else if (status == TDM_OK) {
+        reduce_slots(host, piece, 0, count, &host->call);
+    }
+    next_slot(host);
+    return status;
+}
+
 static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t count,
                                   enum tdm__element element, enum tdm_reduction reduction)
 {
@@ -156,17 +177,8 @@ static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t cou
           (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
     do {
         size_t piece_count = smaller(count - done, host->slot_bytes / unit_bytes);
-        size_t piece_bytes = piece_count * unit_bytes;
-        char *piece = (char *)data + done * unit_bytes;
 
-        memcpy(own_slot(host), piece, piece_bytes);
-        TDM_TRY(meet(host));
-        if (piece_bytes >= SHARED_ADDING_BYTES_MIN && comm->ranks_count > 2) {
-            TDM_TRY(reduce_shared(host, piece, piece_count, unit_bytes));
-        } else {
-            reduce_slots(host, piece, 0, piece_count, &host->call);
-        }
-        next_slot(host);
+        TDM_TRY(reduce_piece(host, (char *)data + done * unit_bytes, piece_count, unit_bytes));
         done += piece_count;
     } while (done < count);
     return TDM_OK;
