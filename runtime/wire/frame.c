@@ -1,0 +1,143 @@
+/* frame.c - the fixed header in front of each call and reply on a connection. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/wire/frame.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <endian.h>
+#include <string.h>
+
+enum { MAGIC = 0x4d445446, VERSION = 1 }; /* "FTDM" */
+
+struct wire_header {
+    uint32_t magic;
+    uint8_t version;
+    uint8_t kind;
+    uint8_t fds_count;
+    uint8_t method_bytes;
+    uint32_t flags; /* none yet: 0 */
+    uint32_t total_bytes;
+    uint64_t call_id;
+    uint8_t target[16];
+    uint32_t status;
+    uint32_t reserved; /* 0 */
+    uint64_t left_ms;
+};
+
+_Static_assert(sizeof(struct wire_header) == TDM__FRAME_HEADER_BYTES, "no padding");
+_Static_assert(offsetof(struct wire_header, total_bytes) == 12, "wire format");
+_Static_assert(offsetof(struct wire_header, call_id) == 16, "wire format");
+_Static_assert(offsetof(struct wire_header, target) == 24, "wire format");
+_Static_assert(offsetof(struct wire_header, status) == 40, "wire format");
+_Static_assert(offsetof(struct wire_header, left_ms) == 48, "wire format");
+_Static_assert(sizeof(struct tdm__id) == 16, "wire format");
+
+void tdm__frame_encode(const struct tdm__frame *frame,
+                       uint8_t header_out[TDM__FRAME_HEADER_BYTES])
+{
+    uint32_t inner_bytes = frame->method_bytes + frame->payload_bytes;
+    struct wire_header wire = {
+        .magic = htole32(MAGIC),
+        .version = VERSION,
+        .kind = (uint8_t)frame->kind,
+        .fds_count = (uint8_t)frame->fds_count,
+        .method_bytes = (uint8_t)frame->method_bytes,
+        .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
+        .call_id = htole64(frame->call_id),
+        .status = htole32((uint32_t)frame->status),
+        .left_ms = htole64((uint64_t)frame->left_ms),
+    };
+
+    TDM_ASSERT(frame->method_bytes <= TDM__FRAME_METHOD_BYTES_MAX);
+    TDM_ASSERT(frame->fds_count <= TDM__FRAME_FDS_MAX);
+    TDM_ASSERT(frame->payload_bytes <= TDM__FRAME_BYTES_MAX);
+    memcpy(wire.target, frame->target.bytes, sizeof(wire.target));
+    memcpy(header_out, &wire, sizeof(wire));
+}
+
+static tdm_status wrong(const char *field, int64_t value)
+{
+    return tdm__fail(TDM_E_PROTOCOL, "frame header: %s %lld", field, (long long)value);
+}
+
+/* What each kind must and must not have. */
+static tdm_status check_kind(const struct tdm__frame *frame)
+{
+    switch (frame->kind) {
+    case TDM__FRAME_CALL:
+        if (frame->method_bytes == 0 || frame->method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
+            return wrong("method length of a call", frame->method_bytes);
+        }
+        if (frame->status != TDM_OK) {
+            return wrong("status of a call", frame->status);
+        }
+        return frame->left_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->left_ms);
+    case TDM__FRAME_REPLY:
+        if (frame->method_bytes != 0) {
+            return wrong("method length of a reply", frame->method_bytes);
+        }
+        if (frame->status > TDM_OK) {
+            return wrong("status of a reply", frame->status);
+        }
+        if (!tdm__id_is_none(&frame->target)) {
+            return wrong("target of a reply, first byte", frame->target.bytes[0]);
+        }
+        return frame->left_ms == -1 ? TDM_OK : wrong("deadline of a reply", frame->left_ms);
+    }
+    return wrong("kind", frame->kind);
+}
+
+tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
+                             struct tdm__frame *frame_out)
+{
+    struct wire_header wire;
+    struct tdm__frame frame;
+    uint32_t total_bytes;
+
+    memcpy(&wire, header, sizeof(wire));
+    if (le32toh(wire.magic) != MAGIC) {
+        return wrong("magic", le32toh(wire.magic));
+    }
+    if (wire.version != VERSION) {
+        return wrong("version", wire.version);
+    }
+    if (wire.flags != 0 || wire.reserved != 0) {
+        return wrong("flags", (int64_t)(le32toh(wire.flags) | le32toh(wire.reserved)));
+    }
+    total_bytes = le32toh(wire.total_bytes);
+    if (total_bytes < TDM__FRAME_HEADER_BYTES + (uint32_t)wire.method_bytes ||
+        total_bytes > TDM__FRAME_BYTES_MAX) {
+        return wrong("total bytes", total_bytes);
+    }
+    if (wire.fds_count > TDM__FRAME_FDS_MAX) {
+        return wrong("number of descriptors", wire.fds_count);
+    }
+    if (wire.call_id == 0) {
+        return wrong("call id", 0);
+    }
+    frame.kind = (enum tdm__frame_kind)wire.kind;
+    frame.fds_count = wire.fds_count;
+    frame.method_bytes = wire.method_bytes;
+    frame.payload_bytes = total_bytes - TDM__FRAME_HEADER_BYTES - wire.method_bytes;
+    frame.call_id = le64toh(wire.call_id);
+    memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
+    frame.status = (tdm_status)(int32_t)le32toh(wire.status);
+    frame.left_ms = (int64_t)le64toh(wire.left_ms);
+    TDM_TRY(check_kind(&frame));
+    *frame_out = frame;
+    return TDM_OK;
+}
+
+bool tdm__frame_method_is_valid(const char *method, size_t method_bytes)
+{
+    if (method_bytes == 0 || method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < method_bytes; i++) {
+        if (method[i] <= ' ' || method[i] > '~') {
+            return false;
+        }
+    }
+    return true;
+}

@@ -1,0 +1,127 @@
+/* frame_test.c - frame headers survive, and every wrong field is refused by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/wire/frame.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const struct tdm__frame call = {
+    .kind = TDM__FRAME_CALL,
+    .fds_count = 8,
+    .method_bytes = 63,
+    .payload_bytes = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - 63,
+    .call_id = 0x0102030405060708,
+    .target = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}},
+    .left_ms = 123456789012,
+};
+
+static const struct tdm__frame reply = {
+    .kind = TDM__FRAME_REPLY,
+    .call_id = 1,
+    .status = TDM_E_BUDGET,
+    .left_ms = -1,
+};
+
+static void expect_survival(const struct tdm__frame *frame)
+{
+    uint8_t header[TDM__FRAME_HEADER_BYTES];
+    struct tdm__frame back;
+
+    tdm__frame_encode(frame, header);
+    assert_int_equal(tdm__frame_decode(header, &back), TDM_OK);
+    assert_int_equal(back.kind, frame->kind);
+    assert_int_equal(back.fds_count, frame->fds_count);
+    assert_int_equal(back.method_bytes, frame->method_bytes);
+    assert_int_equal(back.payload_bytes, frame->payload_bytes);
+    assert_true(back.call_id == frame->call_id);
+    assert_true(tdm__id_equal(&back.target, &frame->target));
+    assert_int_equal(back.status, frame->status);
+    assert_true(back.left_ms == frame->left_ms);
+}
+
+static void calls_and_replies_survive(void **state)
+{
+    (void)state;
+    expect_survival(&call);
+    expect_survival(&reply);
+}
+
+static void the_bytes_are_little_endian_and_fixed(void **state)
+{
+    static const uint8_t expected[TDM__FRAME_HEADER_BYTES] = {
+        'F',  'T',  'D', 'M', 1, 2, 0,    0,    0,    0,    0,    0,    56,   0,
+        0,    0,    1,   0,   0, 0, 0,    0,    0,    0,    0,    0,    0,    0,
+        0,    0,    0,   0,   0, 0, 0,    0,    0,    0,    0,    0,    0xac, 0xff,
+        0xff, 0xff, 0,   0,   0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    uint8_t header[TDM__FRAME_HEADER_BYTES];
+
+    (void)state;
+    tdm__frame_encode(&reply, header);
+    assert_memory_equal(header, expected, sizeof(header));
+}
+
+static void expect_refusal(const struct tdm__frame *frame, size_t offset, uint8_t byte,
+                           const char *why)
+{
+    uint8_t header[TDM__FRAME_HEADER_BYTES];
+    struct tdm__frame back;
+
+    tdm__frame_encode(frame, header);
+    header[offset] = byte;
+    assert_int_equal(tdm__frame_decode(header, &back), TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), why));
+}
+
+static void every_wrong_field_is_refused_by_name(void **state)
+{
+    (void)state;
+    expect_refusal(&call, 0, 'X', "magic");
+    expect_refusal(&call, 4, 2, "version 2");
+    expect_refusal(&call, 5, 3, "kind 3");
+    expect_refusal(&call, 6, 9, "number of descriptors 9");
+    expect_refusal(&call, 7, 64, "method length of a call 64");
+    expect_refusal(&call, 7, 0, "method length of a call 0");
+    expect_refusal(&call, 8, 1, "flags 1");
+    expect_refusal(&call, 12, 1, "total bytes 268435457");
+    expect_refusal(&reply, 12, 55, "total bytes 55");
+    expect_refusal(&reply, 16, 0, "call id 0");
+    expect_refusal(&reply, 24, 1, "target of a reply");
+    expect_refusal(&call, 40, 1, "status of a call");
+    expect_refusal(&reply, 43, 0x7f, "status of a reply");
+    expect_refusal(&call, 44, 1, "flags 1");
+    expect_refusal(&call, 55, 0x80, "deadline of a call");
+    expect_refusal(&reply, 48, 0, "deadline of a reply");
+    expect_refusal(&reply, 7, 1, "total bytes 56");
+}
+
+static void methods_are_short_printable_words(void **state)
+{
+    char method[64];
+
+    (void)state;
+    memset(method, 'm', sizeof(method));
+    assert_true(tdm__frame_method_is_valid("block.create", 12));
+    assert_true(tdm__frame_method_is_valid(method, 63));
+    assert_false(tdm__frame_method_is_valid(method, 64));
+    assert_false(tdm__frame_method_is_valid(method, 0));
+    assert_false(tdm__frame_method_is_valid("a b", 3));
+    assert_false(tdm__frame_method_is_valid("a\0b", 3));
+    assert_false(tdm__frame_method_is_valid("\xc3\xa4", 2));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_and_replies_survive),
+        cmocka_unit_test(the_bytes_are_little_endian_and_fixed),
+        cmocka_unit_test(every_wrong_field_is_refused_by_name),
+        cmocka_unit_test(methods_are_short_printable_words),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
