@@ -48,6 +48,7 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
 /* Closes every listener and connection; calls in flight complete first with TDM_E_CLOSED. */
 void tdm__rpc_destroy(struct tdm__rpc *rpc);
+struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc);
 /* A driver learns its node after it has connected. */
 void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *self);
 

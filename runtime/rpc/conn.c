@@ -1,0 +1,288 @@
+/* conn.c - the life of a connection: made, driven by its watch and timer, ended. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/rpc/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void tdm__conn_retain(struct tdm__conn *conn)
+{
+    TDM_ASSERT(conn->references > 0);
+    conn->references++;
+}
+
+void tdm__conn_release(struct tdm__conn *conn)
+{
+    TDM_ASSERT(conn->references > 0);
+    if (--conn->references > 0) {
+        return;
+    }
+    TDM_ASSERT(conn->state == CONN_ENDED);
+    free(conn);
+}
+
+/* ---- ending ------------------------------------------------------------------------------ */
+
+/* Lets go of everything but the memory and the calls. */
+static void conn_let_go(struct tdm__conn *conn)
+{
+    tdm__watch_destroy(conn->watch);
+    tdm__timer_destroy(conn->timer);
+    conn->watch = NULL;
+    conn->timer = NULL;
+    if (conn->fd >= 0) {
+        (void)close(conn->fd);
+        conn->fd = -1;
+    }
+    tdm__conn_drop_output(conn);
+    tdm__conn_drop_input(conn);
+    free(conn->handshake);
+    conn->handshake = NULL;
+}
+
+void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+    bool proved = conn->peer.kind != 0;
+
+    if (conn->state == CONN_ENDED) {
+        return;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL || (conn->accepted && !proved)) {
+        tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
+    }
+    conn->state = CONN_ENDED;
+    TAILQ_REMOVE(&conn->rpc->conns, conn, link);
+    conn->rpc = NULL;
+    conn_let_go(conn);
+    tdm__calls_close(conn, detail);
+    tdm__calls_fini(&conn->calls);
+    if (conn->on_closed != NULL) {
+        conn->on_closed(conn->on_closed_arg, conn, reason, detail);
+    }
+    tdm__conn_release(conn);
+}
+
+void tdm__conn_close(struct tdm__conn *conn)
+{
+    if (conn->state == CONN_CLOSING || conn->state == CONN_ENDED) {
+        return;
+    }
+    if (conn->state == CONN_OPEN) {
+        tdm__conn_flush(conn);
+    }
+    conn->state = CONN_CLOSING;
+    (void)tdm__watch_want(conn->watch, 0);
+    tdm__watch_again(conn->watch);
+}
+
+/* ---- driving ----------------------------------------------------------------------------- */
+
+static tdm_status finish_connect(struct tdm__conn *conn)
+{
+    int error = 0;
+    socklen_t error_bytes = sizeof(error);
+
+    if (getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &error, &error_bytes) != 0) {
+        error = errno;
+    }
+    if (error != 0) {
+        return tdm__fail_errno(error, "connect %s", conn->label);
+    }
+    return tdm__handshake_start(conn);
+}
+
+static tdm_status step_handshake(struct tdm__conn *conn)
+{
+    TDM_TRY(tdm__handshake_step(conn));
+    if (conn->state != CONN_OPEN) {
+        return TDM_OK;
+    }
+    tdm__conn_flush(conn); /* calls that were made before */
+    if (conn->accepted && conn->rpc->accepted != NULL) {
+        conn->rpc->accepted(conn->rpc->accepted_arg, conn);
+    }
+    return TDM_OK;
+}
+
+static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
+{
+    struct tdm__incoming *incoming = NULL;
+
+    if ((ready & TDM__WRITABLE) != 0) {
+        tdm__conn_flush(conn);
+    }
+    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0, &incoming));
+    if (incoming == NULL) {
+        return TDM_OK;
+    }
+    if (conn->input_begin < conn->input_end) {
+        tdm__watch_again(conn->watch);
+    }
+    switch (incoming->frame.kind) {
+    case TDM__FRAME_CALL:
+        tdm__conn_serve(conn, incoming);
+        break;
+    case TDM__FRAME_REPLY:
+        tdm__calls_complete(conn, incoming);
+        break;
+    }
+    return TDM_OK;
+}
+
+static tdm_status step(struct tdm__conn *conn, unsigned ready)
+{
+    switch (conn->state) {
+    case CONN_CONNECTING:
+        return finish_connect(conn);
+    case CONN_HANDSHAKE:
+        return step_handshake(conn);
+    case CONN_OPEN:
+        return step_open(conn, ready);
+    case CONN_CLOSING:
+        return tdm__fail(TDM_E_CLOSED, "closed here");
+    case CONN_ENDED:
+        break;
+    }
+    return TDM_OK;
+}
+
+static void on_watch(void *arg, int fd, unsigned ready)
+{
+    struct tdm__conn *conn = arg;
+    tdm_status status;
+
+    (void)fd;
+    tdm__conn_retain(conn);
+    status = step(conn, ready);
+    if (status != TDM_OK) {
+        tdm__conn_finish(conn, status);
+    }
+    tdm__conn_release(conn);
+}
+
+static void on_timer(void *arg)
+{
+    struct tdm__conn *conn = arg;
+
+    tdm__conn_retain(conn);
+    conn->timer_ms = TDM__NEVER;
+    if (tdm__clock_ms() >= conn->handshake_deadline_ms && conn->handshake != NULL) {
+        tdm__conn_finish(conn, tdm__fail(TDM_E_AUTH, "%s did not prove itself within %d ms",
+                                         conn->label, HANDSHAKE_MS));
+    } else {
+        tdm__calls_expire(conn);
+    }
+    tdm__conn_release(conn);
+}
+
+tdm_status tdm__conn_timer_by(struct tdm__conn *conn, int64_t deadline_ms)
+{
+    if (deadline_ms >= conn->timer_ms) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__timer_set(conn->timer, deadline_ms));
+    conn->timer_ms = deadline_ms;
+    return TDM_OK;
+}
+
+/* ---- making ------------------------------------------------------------------------------ */
+
+static bool is_connected(int fd)
+{
+    struct sockaddr_storage peer;
+    socklen_t peer_bytes = sizeof(peer);
+
+    return getpeername(fd, (struct sockaddr *)&peer, &peer_bytes) == 0;
+}
+
+static bool is_local(int fd)
+{
+    int domain = 0;
+    socklen_t domain_bytes = sizeof(domain);
+
+    return getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_bytes) == 0 &&
+           domain == AF_UNIX;
+}
+
+static tdm_status conn_init(struct tdm__conn *conn)
+{
+    struct tdm__loop *loop = conn->rpc->loop;
+
+    TDM_TRY(tdm__calls_init(&conn->calls));
+    conn->handshake = calloc(1, sizeof(*conn->handshake));
+    if (conn->handshake == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
+    }
+    TDM_TRY(tdm__timer_create(loop, on_timer, conn, &conn->timer));
+    conn->handshake_deadline_ms = tdm__deadline_in(HANDSHAKE_MS);
+    TDM_TRY(tdm__conn_timer_by(conn, conn->handshake_deadline_ms));
+    TDM_TRY(tdm__watch_create(loop, conn->fd, TDM__WRITABLE, on_watch, conn, &conn->watch));
+    return is_connected(conn->fd) ? tdm__handshake_start(conn) : TDM_OK;
+}
+
+tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
+                            struct tdm__conn **conn_out)
+{
+    struct tdm__conn *conn = calloc(1, sizeof(*conn));
+    tdm_status status;
+
+    if (conn == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a connection with %s", label);
+    }
+    conn->rpc = rpc;
+    conn->references = 1;
+    conn->fd = fd;
+    conn->server = server;
+    conn->local = is_local(fd);
+    conn->timer_ms = TDM__NEVER;
+    STAILQ_INIT(&conn->output);
+    (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
+    status = conn_init(conn);
+    if (status != TDM_OK) {
+        conn->fd = -1; /* stays the caller's */
+        conn_let_go(conn);
+        tdm__calls_fini(&conn->calls);
+        free(conn);
+        return status;
+    }
+    TAILQ_INSERT_TAIL(&rpc->conns, conn, link);
+    *conn_out = conn;
+    return TDM_OK;
+}
+
+/* ---- asking ------------------------------------------------------------------------------ */
+
+void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg)
+{
+    conn->on_closed = fn;
+    conn->on_closed_arg = arg;
+}
+
+bool tdm__conn_is_open(const struct tdm__conn *conn)
+{
+    return conn->state == CONN_OPEN;
+}
+
+const struct tdm__identity *tdm__conn_peer(const struct tdm__conn *conn)
+{
+    return &conn->peer;
+}
+
+void tdm__conn_set_user(struct tdm__conn *conn, void *user)
+{
+    conn->user = user;
+}
+
+void *tdm__conn_user(const struct tdm__conn *conn)
+{
+    return conn->user;
+}

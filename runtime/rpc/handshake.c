@@ -1,0 +1,239 @@
+/* handshake.c - both ends of a new connection prove that they know the cluster's token. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* client → server   hello (who I am, a nonce)
+ * server → client   hello, MAC of the server
+ * client → server   MAC of the client
+ *
+ * Each MAC is HMAC-SHA256 with the token over the role of its sender and both hellos, so that
+ * it fits no other connection, no other direction and no changed identity.  Every message has a
+ * fixed size and nothing beyond it is read until the MAC is checked. */
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/rpc/internal.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <openssl/rand.h>
+
+#include <ctype.h>
+#include <endian.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
+
+static const char hello_magic[8] = "TDMRPC\1"; /* the last byte but one is the version */
+
+struct wire_hello {
+    char magic[8];
+    uint8_t role;
+    uint8_t kind;
+    uint8_t reserved[6]; /* 0 */
+    uint64_t pid;
+    uint8_t id[16];
+    uint8_t node[16];
+    uint8_t nonce[NONCE_BYTES];
+    char name[64];
+};
+
+_Static_assert(sizeof(struct wire_hello) == HELLO_BYTES, "no padding");
+_Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
+_Static_assert(sizeof(((struct tdm__identity *)NULL)->name) == 64, "wire format");
+
+static uint8_t role_of(const struct tdm__conn *conn)
+{
+    return conn->server ? ROLE_SERVER : ROLE_CLIENT;
+}
+
+/* ---- hellos and MACs --------------------------------------------------------------------- */
+
+static tdm_status make_hello(struct tdm__conn *conn)
+{
+    const struct tdm__identity *self = &conn->rpc->self;
+    struct wire_hello wire = {.role = role_of(conn),
+                              .kind = (uint8_t)self->kind,
+                              .pid = htole64((uint64_t)self->pid)};
+
+    memcpy(wire.magic, hello_magic, sizeof(wire.magic));
+    memcpy(wire.id, self->id.bytes, sizeof(wire.id));
+    memcpy(wire.node, self->node.bytes, sizeof(wire.node));
+    (void)snprintf(wire.name, sizeof(wire.name), "%s", self->name);
+    if (RAND_bytes(wire.nonce, sizeof(wire.nonce)) != 1) {
+        return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
+    }
+    memcpy(conn->handshake->ours.bytes, &wire, sizeof(wire));
+    return TDM_OK;
+}
+
+static bool name_is_valid(const char name[64])
+{
+    size_t length = strnlen(name, 64);
+
+    for (size_t i = 0; i < length; i++) {
+        if (!isprint((unsigned char)name[i])) {
+            return false;
+        }
+    }
+    return length < 64;
+}
+
+static tdm_status read_hello(struct tdm__conn *conn, struct tdm__identity *peer_out)
+{
+    static const uint8_t zero[6];
+    struct wire_hello wire;
+
+    memcpy(&conn->handshake->theirs, conn->handshake->input, HELLO_BYTES);
+    memcpy(&wire, conn->handshake->input, sizeof(wire));
+    if (memcmp(wire.magic, hello_magic, sizeof(wire.magic)) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s speaks another protocol or version", conn->label);
+    }
+    if (wire.role == role_of(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
+        wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
+        memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent a wrong hello: role %u, kind %u", conn->label,
+                         wire.role, wire.kind);
+    }
+    memset(peer_out, 0, sizeof(*peer_out));
+    peer_out->kind = (enum tdm__peer_kind)wire.kind;
+    memcpy(peer_out->id.bytes, wire.id, sizeof(wire.id));
+    memcpy(peer_out->node.bytes, wire.node, sizeof(wire.node));
+    peer_out->pid = (int64_t)le64toh(wire.pid);
+    memcpy(peer_out->name, wire.name, strnlen(wire.name, sizeof(wire.name) - 1));
+    return TDM_OK;
+}
+
+static tdm_status make_mac(const struct tdm__conn *conn, uint8_t role, uint8_t mac[MAC_BYTES])
+{
+    const struct handshake *handshake = conn->handshake;
+    uint8_t text[1 + 2 * HELLO_BYTES];
+    const struct hello *client = conn->server ? &handshake->theirs : &handshake->ours;
+    const struct hello *server = conn->server ? &handshake->ours : &handshake->theirs;
+    unsigned mac_bytes = 0;
+
+    text[0] = role;
+    memcpy(text + 1, client->bytes, HELLO_BYTES);
+    memcpy(text + 1 + HELLO_BYTES, server->bytes, HELLO_BYTES);
+    if (HMAC(EVP_sha256(), conn->rpc->token, TDM__TOKEN_BYTES, text, sizeof(text), mac,
+             &mac_bytes) == NULL ||
+        mac_bytes != MAC_BYTES) {
+        return tdm__fail(TDM_E_IO, "HMAC: OpenSSL cannot compute SHA-256");
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
+{
+    uint8_t expected[MAC_BYTES];
+
+    TDM_TRY(make_mac(conn, conn->server ? ROLE_CLIENT : ROLE_SERVER, expected));
+    if (CRYPTO_memcmp(expected, theirs, MAC_BYTES) != 0) {
+        return tdm__fail(TDM_E_AUTH, "%s does not know the cluster's token", conn->label);
+    }
+    return TDM_OK;
+}
+
+/* ---- the exchange ------------------------------------------------------------------------ */
+
+/* A new socket's buffer holds more than a whole handshake, so this is never cut short. */
+static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_t size_bytes)
+{
+    ssize_t sent;
+
+    do {
+        sent = send(conn->fd, data, size_bytes, MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+        return tdm__fail(TDM_E_CLOSED, "%s closed the connection during the handshake",
+                         conn->label);
+    }
+    if (sent < 0) {
+        return tdm__fail_errno(errno, "send to %s", conn->label);
+    }
+    if ((size_t)sent != size_bytes) {
+        return tdm__fail(TDM_E_IO, "send to %s: %zd of the handshake's %zu bytes", conn->label,
+                         sent, size_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status open_up(struct tdm__conn *conn, const struct tdm__identity *peer)
+{
+    conn->input = malloc(INPUT_BYTES);
+    if (conn->input == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a connection with %s", conn->label);
+    }
+    conn->peer = *peer;
+    (void)snprintf(conn->label, sizeof(conn->label), "%s (pid %lld)", peer->name,
+                   (long long)peer->pid);
+    free(conn->handshake);
+    conn->handshake = NULL;
+    conn->state = CONN_OPEN;
+    return TDM_OK;
+}
+
+static tdm_status answer_hello(struct tdm__conn *conn)
+{
+    uint8_t answer[HELLO_BYTES + MAC_BYTES];
+    struct tdm__identity unproved;
+
+    TDM_TRY(read_hello(conn, &unproved));
+    memcpy(answer, conn->handshake->ours.bytes, HELLO_BYTES);
+    TDM_TRY(make_mac(conn, ROLE_SERVER, answer + HELLO_BYTES));
+    TDM_TRY(send_all(conn, answer, sizeof(answer)));
+    conn->handshake->wanted_bytes += MAC_BYTES;
+    return TDM_OK;
+}
+
+/* The hello is at the start of the input, the MAC behind it, on both sides. */
+static tdm_status check_proof(struct tdm__conn *conn)
+{
+    struct tdm__identity peer;
+    uint8_t mac[MAC_BYTES];
+
+    TDM_TRY(read_hello(conn, &peer));
+    TDM_TRY(check_mac(conn, conn->handshake->input + HELLO_BYTES));
+    if (!conn->server) {
+        TDM_TRY(make_mac(conn, ROLE_CLIENT, mac));
+        TDM_TRY(send_all(conn, mac, sizeof(mac)));
+    }
+    return open_up(conn, &peer);
+}
+
+tdm_status tdm__handshake_start(struct tdm__conn *conn)
+{
+    conn->state = CONN_HANDSHAKE;
+    TDM_TRY(make_hello(conn));
+    TDM_TRY(tdm__watch_want(conn->watch, TDM__READABLE));
+    if (conn->server) {
+        conn->handshake->wanted_bytes = HELLO_BYTES;
+        return TDM_OK;
+    }
+    conn->handshake->wanted_bytes = HELLO_BYTES + MAC_BYTES;
+    return send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+}
+
+tdm_status tdm__handshake_step(struct tdm__conn *conn)
+{
+    struct handshake *handshake = conn->handshake;
+    ssize_t received = recv(conn->fd, handshake->input + handshake->input_bytes,
+                            handshake->wanted_bytes - handshake->input_bytes, 0);
+
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return TDM_OK;
+    }
+    if (received < 0 && errno != ECONNRESET) {
+        return tdm__fail_errno(errno, "recv from %s", conn->label);
+    }
+    if (received <= 0) {
+        return tdm__fail(TDM_E_CLOSED, "%s closed the connection during the handshake",
+                         conn->label);
+    }
+    handshake->input_bytes += (uint32_t)received;
+    if (handshake->input_bytes < handshake->wanted_bytes) {
+        return TDM_OK;
+    }
+    return handshake->wanted_bytes == HELLO_BYTES ? answer_hello(conn) : check_proof(conn);
+}

@@ -1,0 +1,223 @@
+/* internal.h - what the files of the rpc share: endpoints, connections, frames that arrive. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Life.  A connection is counted: by its endpoint while it is open, by each call that arrived
+ * on it until it is answered, and by each function of ours on the stack that works on it.
+ * Ending it (tdm__conn_finish) closes everything at once and tells everyone; what stays until
+ * the last count is only memory, in state CONN_ENDED, with conn->rpc NULL.  So after every call
+ * out, code looks at conn->state before it touches anything else, and at nothing of the
+ * endpoint.
+ *
+ * A watch of a connection handles one frame per call and asks to be called again while its
+ * buffer is not empty; so a callback that runs the loop itself finds the rest there, in order.
+ */
+#ifndef TDM_RUNTIME_RPC_INTERNAL_H
+#define TDM_RUNTIME_RPC_INTERNAL_H
+
+#include "runtime/rpc/rpc.h"
+#include "runtime/wire/frame.h"
+
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+_Static_assert((int)TDM__RPC_FDS_MAX == (int)TDM__FRAME_FDS_MAX, "one limit");
+_Static_assert((int)TDM__RPC_NAME_BYTES_MAX == (int)TDM__FRAME_METHOD_BYTES_MAX, "one limit");
+_Static_assert(TDM__RPC_FRAME_BYTES_MAX == TDM__FRAME_BYTES_MAX, "one limit");
+
+enum {
+    HANDSHAKE_MS = 5000,
+    HELLO_BYTES = 152,
+    MAC_BYTES = 32,
+    INPUT_BYTES = 32 * 1024,
+    FDS_WAITING_MAX = 32,
+    LABEL_BYTES = 128,
+    CALL_BUCKETS_MIN = 16
+};
+/* Frames that wait for a slow reader; more are refused with TDM_E_AGAIN. */
+#define QUEUE_BYTES_MAX ((size_t)1 << 30)
+
+/* ---- address.c --------------------------------------------------------------------------- */
+
+struct tdm__address {
+    union {
+        struct sockaddr any;
+        struct sockaddr_un local;
+        struct sockaddr_storage storage;
+    } socket;
+    socklen_t socket_bytes;
+};
+
+/* "unix:/path", "tcp:host:port", "tcp:[::1]:port".  A host name is looked up, which blocks. */
+tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out);
+/* "tcp:127.0.0.1:4711" of a bound TCP socket. */
+tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
+
+/* ---- endpoints (rpc.c) ------------------------------------------------------------------- */
+
+struct listener {
+    TAILQ_ENTRY(listener) link;
+    struct tdm__rpc *rpc;     /* borrowed */
+    struct tdm__watch *watch; /* owned */
+    struct tdm__timer *pause; /* owned; accepts again after a lack of descriptors */
+    int fd;                   /* owned */
+    char path[sizeof(((struct sockaddr_un *)NULL)->sun_path)]; /* to unlink; "" for TCP */
+};
+
+struct tdm__rpc {
+    struct tdm__loop *loop; /* borrowed */
+    struct tdm__identity self;
+    uint8_t token[TDM__TOKEN_BYTES];
+    tdm__serve_fn *serve; /* NULL: every call fails */
+    void *serve_arg;
+    tdm__accepted_fn *accepted; /* may be NULL */
+    void *accepted_arg;
+    tdm_writer *writer; /* owned; for replies */
+    TAILQ_HEAD(, listener) listeners;
+    TAILQ_HEAD(, tdm__conn) conns;
+    bool closing;
+};
+
+/* ---- frames that arrive (receive.c, incoming.c) ------------------------------------------ */
+
+/* A call until it is answered, or a reply until it is handed over. */
+struct tdm__incoming {
+    struct tdm__conn *conn; /* calls: counted; NULL in replies */
+    struct tdm__frame frame;
+    int64_t deadline_ms;
+    tdm_document *document;    /* owned; the payload once parsed */
+    int fds[TDM__RPC_FDS_MAX]; /* owned; -1 where taken */
+    char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
+    uint32_t filled_bytes; /* of the payload, so far */
+    char payload[];        /* and a NUL */
+};
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+enum conn_state {
+    CONN_CONNECTING, /* the socket is not connected yet */
+    CONN_HANDSHAKE,
+    CONN_OPEN,
+    CONN_CLOSING, /* the user closed it; ends in the next round */
+    CONN_ENDED
+};
+
+struct hello {
+    uint8_t bytes[HELLO_BYTES];
+};
+
+struct handshake {
+    struct hello ours;
+    struct hello theirs;
+    uint8_t input[HELLO_BYTES + MAC_BYTES];
+    uint32_t input_bytes;
+    uint32_t wanted_bytes; /* never more is read before the peer has proved itself */
+};
+
+/* A frame, or the rest of one, that waits to be written. */
+struct chunk {
+    STAILQ_ENTRY(chunk) link;
+    size_t size_bytes;
+    size_t sent_bytes;
+    uint32_t fds_count;        /* sent with the first byte */
+    int fds[TDM__RPC_FDS_MAX]; /* owned */
+    uint8_t bytes[];
+};
+
+/* A call of ours without its reply yet. */
+struct call {
+    TAILQ_ENTRY(call) link; /* in the order sent */
+    struct call *next;      /* in its bucket */
+    uint64_t id;
+    int64_t sent_ms;
+    int64_t deadline_ms;
+    tdm__reply_fn *fn;
+    void *arg;
+    char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
+};
+
+struct calls {
+    TAILQ_HEAD(, call) in_order;
+    struct call **buckets;  /* owned; by id */
+    uint32_t buckets_count; /* a power of two */
+    uint32_t count;
+    uint64_t last_id;
+};
+
+struct tdm__conn {
+    TAILQ_ENTRY(tdm__conn) link;
+    struct tdm__rpc *rpc; /* borrowed; NULL once ended */
+    uint32_t references;
+    enum conn_state state;
+    bool server;   /* waits for the other's hello */
+    bool accepted; /* by a listener */
+    bool local;    /* a Unix socket: descriptors can be passed */
+    bool write_failed;
+    int fd;                   /* owned */
+    struct tdm__watch *watch; /* owned */
+    struct tdm__timer *timer; /* owned */
+    int64_t timer_ms;         /* what it is set to */
+    int64_t handshake_deadline_ms;
+    struct tdm__identity peer;
+    char label[LABEL_BYTES]; /* "name (pid 4)", before the handshake the address */
+
+    struct handshake *handshake; /* owned; NULL once open */
+    uint8_t *input;              /* owned; INPUT_BYTES, from open on */
+    size_t input_begin;
+    size_t input_end;
+    struct tdm__incoming *partial; /* owned; its payload is still arriving */
+    int fds[FDS_WAITING_MAX];      /* owned; arrived, not claimed by their frame yet */
+    uint32_t fds_count;
+
+    STAILQ_HEAD(, chunk) output;
+    size_t output_bytes;
+    struct calls calls;
+
+    tdm__closed_fn *on_closed; /* may be NULL */
+    void *on_closed_arg;
+    void *user;
+};
+
+/* conn.c */
+tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
+                            struct tdm__conn **conn_out);
+void tdm__conn_retain(struct tdm__conn *conn);
+void tdm__conn_release(struct tdm__conn *conn);
+/* Ends the connection for the reason of the last failure (tdm_error_detail).  Only from the
+ * loop: it calls out. */
+void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason);
+/* The timer will fire at the deadline or before. */
+tdm_status tdm__conn_timer_by(struct tdm__conn *conn, int64_t deadline_ms);
+
+/* handshake.c */
+tdm_status tdm__handshake_start(struct tdm__conn *conn);
+/* Reads what is there.  When it returns TDM_OK and the state is CONN_OPEN, the peer is proved.
+ */
+tdm_status tdm__handshake_step(struct tdm__conn *conn);
+
+/* send.c: `frame` goes out now or is queued.  TDM_E_AGAIN when the queue is full (never for
+ * failures). */
+tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
+                          const char *method, const void *payload, const int *fds);
+void tdm__conn_flush(struct tdm__conn *conn);
+void tdm__conn_drop_output(struct tdm__conn *conn);
+
+/* receive.c: one frame, if there is a whole one; else `*incoming_out` is NULL. */
+tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
+                             struct tdm__incoming **incoming_out);
+void tdm__conn_drop_input(struct tdm__conn *conn);
+void tdm__incoming_free(struct tdm__incoming *incoming);
+
+/* incoming.c */
+void tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);
+
+/* calls.c */
+tdm_status tdm__calls_init(struct calls *calls);
+void tdm__calls_fini(struct calls *calls);
+/* Hands the reply to its call, if it is still waited for. */
+void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *reply);
+/* Completes one call whose deadline has passed and sets the timer for the others. */
+void tdm__calls_expire(struct tdm__conn *conn);
+/* Completes all, because the connection has ended for the reason in `detail`. */
+void tdm__calls_close(struct tdm__conn *conn, const char *detail);
+
+#endif

@@ -1,0 +1,217 @@
+/* receive.c - cuts what a connection brings into frames. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/rpc/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+void tdm__incoming_free(struct tdm__incoming *incoming)
+{
+    for (uint32_t i = 0; i < incoming->frame.fds_count; i++) {
+        if (incoming->fds[i] >= 0) {
+            (void)close(incoming->fds[i]);
+        }
+    }
+    tdm_document_destroy(incoming->document);
+    free(incoming);
+}
+
+void tdm__conn_drop_input(struct tdm__conn *conn)
+{
+    if (conn->partial != NULL) {
+        tdm__incoming_free(conn->partial);
+        conn->partial = NULL;
+    }
+    for (uint32_t i = 0; i < conn->fds_count; i++) {
+        (void)close(conn->fds[i]);
+    }
+    conn->fds_count = 0;
+    free(conn->input);
+    conn->input = NULL;
+}
+
+/* ---- reading the socket ------------------------------------------------------------------ */
+
+/* Descriptors arrive with the first byte of their frame or earlier, in the order of frames. */
+static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
+{
+    bool room = true;
+
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header != NULL;
+         header = CMSG_NXTHDR(message, header)) {
+        size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+        int fds[TDM__RPC_FDS_MAX + 1];
+
+        if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) {
+            continue;
+        }
+        TDM_ASSERT(count <= sizeof(fds) / sizeof(fds[0]));
+        memcpy(fds, CMSG_DATA(header), count * sizeof(int));
+        for (size_t i = 0; i < count; i++) {
+            if (conn->fds_count < FDS_WAITING_MAX) {
+                conn->fds[conn->fds_count++] = fds[i];
+            } else {
+                (void)close(fds[i]);
+                room = false;
+            }
+        }
+    }
+    if (!room || (message->msg_flags & MSG_CTRUNC) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent more descriptors than its frames can have",
+                         conn->label);
+    }
+    return TDM_OK;
+}
+
+static void compact(struct tdm__conn *conn)
+{
+    size_t left = conn->input_end - conn->input_begin;
+
+    if (left > 0 && conn->input_begin > 0) {
+        memmove(conn->input, conn->input + conn->input_begin, left);
+    }
+    conn->input_begin = 0;
+    conn->input_end = left;
+}
+
+/* One recvmsg(2): first the rest of the payload that is arriving, then the buffer. */
+static tdm_status read_socket(struct tdm__conn *conn)
+{
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int) * (TDM__RPC_FDS_MAX + 1))];
+    } control;
+    struct tdm__incoming *partial = conn->partial;
+    size_t wanted = partial != NULL ? partial->frame.payload_bytes - partial->filled_bytes : 0;
+    struct iovec places[2];
+    struct msghdr message = {.msg_iov = places,
+                             .msg_iovlen = 2,
+                             .msg_control = control.bytes,
+                             .msg_controllen = conn->local ? sizeof(control.bytes) : 0};
+    ssize_t received;
+    size_t direct;
+
+    compact(conn);
+    TDM_ASSERT(conn->input_end < INPUT_BYTES);
+    places[0].iov_base = partial != NULL ? partial->payload + partial->filled_bytes : NULL;
+    places[0].iov_len = wanted;
+    places[1].iov_base = conn->input + conn->input_end;
+    places[1].iov_len = INPUT_BYTES - conn->input_end;
+    received = recvmsg(conn->fd, &message, MSG_CMSG_CLOEXEC);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return TDM_OK;
+    }
+    if (received < 0 && errno != ECONNRESET) {
+        return tdm__fail_errno(errno, "recvmsg from %s", conn->label);
+    }
+    if (received <= 0) {
+        return tdm__fail(TDM_E_CLOSED, "%s closed the connection%s", conn->label,
+                         partial != NULL || conn->input_end > 0 ? " in the middle of a frame"
+                                                                : "");
+    }
+    TDM_TRY(take_fds(conn, &message));
+    direct = (size_t)received < wanted ? (size_t)received : wanted;
+    if (partial != NULL) {
+        partial->filled_bytes += (uint32_t)direct;
+    }
+    conn->input_end += (size_t)received - direct;
+    return TDM_OK;
+}
+
+/* ---- frames ------------------------------------------------------------------------------ */
+
+static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    uint32_t count = incoming->frame.fds_count;
+
+    if (count > conn->fds_count) {
+        incoming->frame.fds_count = 0; /* it owns none */
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u",
+                         conn->label, conn->fds_count, count);
+    }
+    memcpy(incoming->fds, conn->fds, count * sizeof(int));
+    conn->fds_count -= count;
+    memmove(conn->fds, conn->fds + count, conn->fds_count * sizeof(int));
+    return TDM_OK;
+}
+
+static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    uint32_t length = incoming->frame.method_bytes;
+
+    memcpy(incoming->method, conn->input + conn->input_begin, length);
+    incoming->method[length] = '\0';
+    conn->input_begin += length;
+    if (length > 0 && !tdm__frame_method_is_valid(incoming->method, length)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s called a method that is no word", conn->label);
+    }
+    return TDM_OK;
+}
+
+/* The header and the method's name are in the buffer. */
+static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
+{
+    struct tdm__incoming *incoming = malloc(sizeof(*incoming) + frame->payload_bytes + 1);
+    size_t here;
+
+    if (incoming == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s", frame->payload_bytes,
+                         conn->label);
+    }
+    incoming->conn = NULL;
+    incoming->frame = *frame;
+    incoming->document = NULL;
+    incoming->payload[frame->payload_bytes] = '\0';
+    incoming->deadline_ms = tdm__deadline_in(frame->left_ms);
+    conn->partial = incoming;
+    conn->input_begin += TDM__FRAME_HEADER_BYTES;
+    TDM_TRY(claim_fds(conn, incoming));
+    TDM_TRY(read_method(conn, incoming));
+    here = conn->input_end - conn->input_begin;
+    here = here < frame->payload_bytes ? here : frame->payload_bytes;
+    memcpy(incoming->payload, conn->input + conn->input_begin, here);
+    incoming->filled_bytes = (uint32_t)here;
+    conn->input_begin += here;
+    return TDM_OK;
+}
+
+static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **incoming_out)
+{
+    size_t here = conn->input_end - conn->input_begin;
+    struct tdm__frame frame;
+
+    if (conn->partial == NULL) {
+        if (here < TDM__FRAME_HEADER_BYTES) {
+            return TDM_OK;
+        }
+        TDM_TRY(tdm__wrap(tdm__frame_decode(conn->input + conn->input_begin, &frame), "%s",
+                          conn->label));
+        if (here < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
+            return TDM_OK;
+        }
+        TDM_TRY(begin_frame(conn, &frame));
+    }
+    if (conn->partial->filled_bytes == conn->partial->frame.payload_bytes) {
+        *incoming_out = conn->partial;
+        conn->partial = NULL;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
+                             struct tdm__incoming **incoming_out)
+{
+    *incoming_out = NULL;
+    TDM_TRY(next_frame(conn, incoming_out));
+    if (*incoming_out != NULL || !readable) {
+        return TDM_OK;
+    }
+    TDM_TRY(read_socket(conn));
+    return next_frame(conn, incoming_out);
+}

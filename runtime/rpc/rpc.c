@@ -1,0 +1,304 @@
+/* rpc.c - endpoints: listeners, and the list of connections. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/rpc.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/rpc/internal.h"
+
+#include <openssl/crypto.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PAUSE_MS = 100 };
+
+tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *self,
+                           const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out)
+{
+    struct tdm__rpc *rpc = calloc(1, sizeof(*rpc));
+    tdm_status status;
+
+    if (rpc == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an endpoint");
+    }
+    status = tdm_writer_create(&rpc->writer);
+    if (status != TDM_OK) {
+        free(rpc);
+        return status;
+    }
+    rpc->loop = loop;
+    rpc->self = *self;
+    memcpy(rpc->token, token, sizeof(rpc->token));
+    TAILQ_INIT(&rpc->listeners);
+    TAILQ_INIT(&rpc->conns);
+    *rpc_out = rpc;
+    return TDM_OK;
+}
+
+static void listener_destroy(struct listener *listener)
+{
+    TAILQ_REMOVE(&listener->rpc->listeners, listener, link);
+    tdm__watch_destroy(listener->watch);
+    tdm__timer_destroy(listener->pause);
+    if (listener->path[0] != '\0') {
+        (void)unlink(listener->path);
+    }
+    if (listener->fd >= 0) {
+        (void)close(listener->fd);
+    }
+    free(listener);
+}
+
+void tdm__rpc_destroy(struct tdm__rpc *rpc)
+{
+    if (rpc == NULL || rpc->closing) {
+        return;
+    }
+    rpc->closing = true;
+    while (!TAILQ_EMPTY(&rpc->listeners)) {
+        listener_destroy(TAILQ_FIRST(&rpc->listeners));
+    }
+    while (!TAILQ_EMPTY(&rpc->conns)) {
+        struct tdm__conn *conn = TAILQ_FIRST(&rpc->conns);
+
+        tdm__conn_flush(conn);
+        tdm__conn_finish(conn, tdm__fail(TDM_E_CLOSED, "this process left"));
+    }
+    tdm_writer_destroy(rpc->writer);
+    OPENSSL_cleanse(rpc->token, sizeof(rpc->token));
+    free(rpc);
+}
+
+struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc)
+{
+    return rpc->loop;
+}
+
+void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *self)
+{
+    rpc->self = *self;
+}
+
+void tdm__rpc_serve(struct tdm__rpc *rpc, tdm__serve_fn *fn, void *arg)
+{
+    rpc->serve = fn;
+    rpc->serve_arg = arg;
+}
+
+void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
+{
+    rpc->accepted = fn;
+    rpc->accepted_arg = arg;
+}
+
+/* ---- listening --------------------------------------------------------------------------- */
+
+static void on_pause_over(void *arg)
+{
+    struct listener *listener = arg;
+
+    (void)tdm__watch_want(listener->watch, TDM__READABLE);
+}
+
+static void set_no_delay(int fd)
+{
+    const int one = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* not on Unix sockets */
+}
+
+static void on_listener(void *arg, int fd, unsigned ready)
+{
+    struct listener *listener = arg;
+    struct tdm__conn *conn;
+    int client;
+
+    (void)ready;
+    client = accept4(fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+        tdm__log(TDM__WARN, "rpc", "accept4: errno %d, no connection is taken for %d ms", errno,
+                 PAUSE_MS);
+        if (tdm__timer_set(listener->pause, tdm__deadline_in(PAUSE_MS)) == TDM_OK) {
+            (void)tdm__watch_want(listener->watch, 0);
+        }
+    }
+    if (client < 0) {
+        return; /* the client may have gone again */
+    }
+    set_no_delay(client);
+    if (tdm__conn_create(listener->rpc, client, true, "a client", &conn) != TDM_OK) {
+        tdm__log(TDM__WARN, "rpc", "a client is dropped: %s", tdm_error_detail());
+        (void)close(client);
+        return;
+    }
+    conn->accepted = true;
+}
+
+/* Makes room for the socket's file: removes it if nobody listens there any more. */
+static tdm_status remove_stale(const struct tdm__address *address)
+{
+    const char *path = address->socket.local.sun_path;
+    struct stat file;
+    int fd;
+    int rc;
+
+    if (lstat(path, &file) != 0) {
+        return errno == ENOENT ? TDM_OK : tdm__fail_errno(errno, "lstat %s", path);
+    }
+    if (!S_ISSOCK(file.st_mode)) {
+        return tdm__fail(TDM_E_EXISTS, "%s exists and is no socket", path);
+    }
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
+    (void)close(fd);
+    if (rc != ECONNREFUSED) {
+        return tdm__fail(TDM_E_EXISTS, "somebody listens at %s", path);
+    }
+    return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
+}
+
+/* Nobody can connect before listen(), so the file has its mode in time. */
+static tdm_status bind_and_listen(int fd, const struct tdm__address *address, const char *text)
+{
+    const int one = 1;
+
+    if (address->socket.any.sa_family == AF_UNIX) {
+        TDM_TRY(remove_stale(address));
+    } else {
+        (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    }
+    if (bind(fd, &address->socket.any, address->socket_bytes) != 0) {
+        return tdm__fail_errno(errno, "bind %s", text);
+    }
+    if (address->socket.any.sa_family == AF_UNIX &&
+        chmod(address->socket.local.sun_path, 0600) != 0) {
+        return tdm__fail_errno(errno, "chmod %s", text);
+    }
+    return listen(fd, SOMAXCONN) == 0 ? TDM_OK : tdm__fail_errno(errno, "listen %s", text);
+}
+
+static tdm_status write_bound(int fd, const struct tdm__address *address, const char *text,
+                              char *bound_out, size_t bound_bytes)
+{
+    if (bound_out == NULL) {
+        return TDM_OK;
+    }
+    if (address->socket.any.sa_family != AF_UNIX) {
+        return tdm__address_of_socket(fd, bound_out, bound_bytes);
+    }
+    if (snprintf(bound_out, bound_bytes, "%s", text) >= (int)bound_bytes) {
+        return tdm__fail(TDM_E_LIMIT, "address %s does not fit %zu bytes", text, bound_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status listener_init(struct listener *listener, const char *text, char *bound_out,
+                                size_t bound_bytes)
+{
+    struct tdm__loop *loop = listener->rpc->loop;
+    struct tdm__address address;
+
+    TDM_TRY(tdm__address_parse(text, &address));
+    listener->fd =
+        socket(address.socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (listener->fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    TDM_TRY(bind_and_listen(listener->fd, &address, text));
+    if (address.socket.any.sa_family == AF_UNIX) {
+        memcpy(listener->path, address.socket.local.sun_path, sizeof(listener->path));
+    }
+    TDM_TRY(write_bound(listener->fd, &address, text, bound_out, bound_bytes));
+    TDM_TRY(tdm__timer_create(loop, on_pause_over, listener, &listener->pause));
+    return tdm__watch_create(loop, listener->fd, TDM__READABLE, on_listener, listener,
+                             &listener->watch);
+}
+
+tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
+                           size_t bound_bytes)
+{
+    struct listener *listener = calloc(1, sizeof(*listener));
+    tdm_status status;
+
+    if (listener == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a listener at %s", address);
+    }
+    listener->rpc = rpc;
+    listener->fd = -1;
+    TAILQ_INSERT_TAIL(&rpc->listeners, listener, link);
+    status = listener_init(listener, address, bound_out, bound_bytes);
+    if (status != TDM_OK) {
+        listener_destroy(listener);
+    }
+    return status;
+}
+
+/* ---- connecting -------------------------------------------------------------------------- */
+
+static tdm_status check_running(const struct tdm__rpc *rpc)
+{
+    return rpc->closing ? tdm__fail(TDM_E_CLOSED, "this process is leaving") : TDM_OK;
+}
+
+/* Hands `fd` to a new connection, or closes it. */
+static tdm_status open_conn(struct tdm__rpc *rpc, int fd, const struct tdm__address *address,
+                            const char *text, struct tdm__conn **conn_out)
+{
+    tdm_status status;
+    int rc;
+
+    set_no_delay(fd);
+    rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
+    if (rc != 0 && rc != EINPROGRESS) {
+        (void)close(fd);
+        return rc == EAGAIN ? tdm__fail(TDM_E_AGAIN, "connect %s: its queue is full", text)
+                            : tdm__fail_errno(rc, "connect %s", text);
+    }
+    status = tdm__conn_create(rpc, fd, false, text, conn_out);
+    if (status != TDM_OK) {
+        (void)close(fd);
+    }
+    return status;
+}
+
+tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address,
+                            struct tdm__conn **conn_out)
+{
+    struct tdm__address parsed;
+    int fd;
+
+    TDM_TRY(check_running(rpc));
+    TDM_TRY(tdm__address_parse(address, &parsed));
+    fd = socket(parsed.socket.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    return open_conn(rpc, fd, &parsed, address, conn_out);
+}
+
+tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server,
+                          struct tdm__conn **conn_out)
+{
+    int flags;
+
+    TDM_TRY(check_running(rpc));
+    flags = fcntl(fd, F_GETFL);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+        fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
+        return tdm__fail_errno(errno, "fcntl of fd %d", fd);
+    }
+    return tdm__conn_create(rpc, fd, server, "the other end", conn_out);
+}

@@ -1,0 +1,643 @@
+/* rpc_test.c - calls are answered exactly once, in order, or fail with the reason. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/rpc.h"
+
+#include "runtime/clock.h"
+#include "tests/support/rpc_pair.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct rpc_pair pair;
+static struct pair_answer answers[8]; /* outlive the test: the last end in tear_down */
+
+static int set_up(void **state)
+{
+    (void)state;
+    memset(answers, 0, sizeof(answers));
+    pair_create(&pair);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    pair_destroy(&pair);
+    return 0;
+}
+
+static void call(struct tdm__conn *conn, const char *method, struct pair_answer *answer)
+{
+    struct tdm__request request = pair_request(method, "text");
+
+    assert_int_equal(tdm__conn_call(conn, &request, pair_answered, answer, NULL), TDM_OK);
+    assert_int_equal(answer->count, 0); /* never inside the call */
+}
+
+static void a_call_is_answered(void **state)
+{
+    struct pair_answer *answer = &answers[0];
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "echo", answer);
+    pair_run_until(&pair, &answer->count, 1);
+    assert_int_equal(answer->status, TDM_OK);
+    assert_true(answer->hash == pair_hash(pair_text("text")));
+    assert_string_equal(tdm__conn_peer(pair.conns[0])->name, "right");
+    assert_string_equal(tdm__conn_peer(pair.conns[1])->name, "left");
+}
+
+static void a_failure_carries_its_text(void **state)
+{
+    struct tdm__request request = pair_request("fail", "");
+
+    (void)state;
+    pair_join(&pair);
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL),
+                     TDM_E_METHOD);
+    assert_string_equal(tdm_error_detail(), "on purpose");
+}
+
+static void a_call_made_before_the_handshake_leaves_after_it(void **state)
+{
+    struct pair_answer *answer = &answers[0];
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    pair_adopt(&pair, fds[0], fds[1]);
+    assert_false(tdm__conn_is_open(pair.conns[0]));
+    assert_int_equal(tdm__conn_peer(pair.conns[0])->kind, 0);
+    call(pair.conns[0], "echo", answer);
+    pair_run_until(&pair, &answer->count, 1);
+    assert_int_equal(answer->status, TDM_OK);
+}
+
+static void both_ends_may_call_at_the_same_time(void **state)
+{
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "echo", &answers[0]);
+    call(pair.conns[1], "fail", &answers[1]);
+    pair_run_until(&pair, &answers[0].count, 1);
+    pair_run_until(&pair, &answers[1].count, 1);
+    assert_int_equal(answers[0].status, TDM_OK);
+    assert_int_equal(answers[1].status, TDM_E_METHOD);
+}
+
+static void many_calls_are_answered_in_order(void **state)
+{
+    enum { CALLS = 2000 };
+    static struct pair_answer many[CALLS];
+
+    (void)state;
+    memset(many, 0, sizeof(many));
+    pair_join(&pair);
+    for (int i = 0; i < CALLS; i++) {
+        call(pair.conns[0], "echo", &many[i]);
+    }
+    pair_run_until(&pair, &many[CALLS - 1].count, 1);
+    for (uint32_t i = 0; i < CALLS; i++) {
+        assert_int_equal(many[i].count, 1);
+        assert_int_equal(many[i].order, i);
+    }
+}
+
+static void a_method_may_call_its_caller_and_wait(void **state)
+{
+
+    (void)state;
+    pair_join(&pair);
+    /* The second and third lie in the same buffer while the first waits inside. */
+    for (int i = 0; i < 3; i++) {
+        call(pair.conns[0], i == 0 ? "back" : "echo", &answers[i]);
+    }
+    pair_run_until(&pair, &answers[0].count, 1);
+    pair_run_until(&pair, &answers[2].count, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(answers[i].status, TDM_OK);
+    }
+    assert_int_equal(pair.served, 4);
+}
+
+/* Several times what a socket's buffer holds, both ways. */
+static void big_payloads_arrive_whole(void **state)
+{
+    enum { SIZE = 8 << 20, CALLS = 4 };
+    struct tdm__request request = {.method = "echo", .deadline_ms = TDM__NEVER};
+    tdm_writer *writer;
+    uint8_t *data = malloc(SIZE);
+
+    (void)state;
+    assert_non_null(data);
+    for (size_t i = 0; i < SIZE; i++) {
+        data[i] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    pair_join(&pair);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm_write_bytes(writer, data, SIZE);
+    request.packed = tdm_writer_bytes(writer);
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(
+            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+    }
+    pair_run_until(&pair, &answers[CALLS - 1].count, 1);
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(answers[i].status, TDM_OK);
+        assert_int_equal(answers[i].size_bytes, request.packed.size_bytes);
+        assert_true(answers[i].hash == pair_hash(request.packed));
+    }
+    tdm_writer_destroy(writer);
+    free(data);
+}
+
+/* ---- descriptors ------------------------------------------------------------------------- */
+
+static ino_t inode_of(int fd)
+{
+    struct stat file;
+
+    assert_int_equal(fstat(fd, &file), 0);
+    return file.st_ino;
+}
+
+static void descriptors_go_and_come_back_with_their_own_call(void **state)
+{
+    struct tdm__request request = pair_request("fd", "x");
+    struct pair_answer *noise = &answers[0];
+    int pipes[4][2];
+
+    (void)state;
+    pair_join(&pair);
+    for (int i = 0; i < 4; i++) {
+        int back[TDM__RPC_FDS_MAX];
+        uint32_t back_count = TDM__RPC_FDS_MAX;
+
+        assert_int_equal(pipe2(pipes[i], O_CLOEXEC), 0);
+        request.fds = pipes[i];
+        request.fds_count = i % 2 == 0 ? 2 : 1;
+        noise->count = 0;
+        call(pair.conns[0], "echo", noise);
+        assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, back, &back_count),
+                         TDM_OK);
+        assert_int_equal(back_count, request.fds_count);
+        for (uint32_t k = 0; k < back_count; k++) {
+            assert_true(inode_of(back[k]) == inode_of(pipes[i][k]));
+            assert_true((fcntl(back[k], F_GETFD) & FD_CLOEXEC) != 0);
+            (void)close(back[k]);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        (void)close(pipes[i][0]);
+        (void)close(pipes[i][1]);
+    }
+}
+
+static int lowest_free_fd(void)
+{
+    int fd = dup(STDERR_FILENO);
+
+    (void)close(fd);
+    return fd;
+}
+
+static void descriptors_nobody_takes_are_closed(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+    int free_before;
+
+    (void)state;
+    pair_join(&pair);
+    free_before = lowest_free_fd();
+    request.fds = (const int[]){STDIN_FILENO, STDERR_FILENO};
+    request.fds_count = 2;
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_OK);
+    request.method = "fd";
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_OK);
+    assert_int_equal(lowest_free_fd(), free_before);
+}
+
+/* The frames wait in the queue behind a big one, with copies of their descriptors. */
+static void queued_descriptors_keep_to_their_frames(void **state)
+{
+    enum { CALLS = 3 };
+    static char big[4 << 20];
+    struct tdm__request request = {.method = "fail", .deadline_ms = TDM__NEVER};
+    int fds[2];
+
+    (void)state;
+    pair_join(&pair);
+    request.packed = (struct tdm_bytes){big, sizeof(big)};
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[0], NULL),
+                     TDM_OK);
+    for (int i = 1; i <= CALLS; i++) {
+        assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+        request = pair_request("hold", "x");
+        request.fds = fds;
+        request.fds_count = 2;
+        assert_int_equal(
+            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+    }
+    pair_run_until(&pair, &pair.held_count, CALLS);
+    for (int i = 0; i < CALLS; i++) {
+        int reader = tdm__incoming_take_fd(pair.held[i], 0);
+        int writer = tdm__incoming_take_fd(pair.held[i], 1);
+        char byte = 0;
+
+        assert_true(reader >= 0 && writer >= 0);
+        assert_int_equal(tdm__incoming_take_fd(pair.held[i], 1), -1);
+        assert_int_equal(tdm__incoming_take_fd(pair.held[i], 2), -1);
+        assert_int_equal(write(writer, "p", 1), 1);
+        assert_int_equal(read(reader, &byte, 1), 1); /* the same pipe */
+        (void)close(reader);
+        (void)close(writer);
+    }
+}
+
+/* ---- limits ------------------------------------------------------------------------------ */
+
+static void a_call_over_a_limit_is_refused_here(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+    const int fds[TDM__RPC_FDS_MAX + 1] = {0};
+    char method[TDM__RPC_NAME_BYTES_MAX + 2];
+
+    (void)state;
+    pair_join(&pair);
+    request.packed.size_bytes = TDM__RPC_FRAME_BYTES_MAX;
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_LIMIT);
+    request = pair_request("echo", "x");
+    request.fds = fds;
+    request.fds_count = TDM__RPC_FDS_MAX + 1;
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_LIMIT);
+    request.fds_count = 0;
+    memset(method, 'm', sizeof(method));
+    method[sizeof(method) - 1] = '\0';
+    request.method = method;
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_INVAL);
+    request.method = "";
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL), TDM_E_INVAL);
+}
+
+static void a_reply_over_the_limit_becomes_a_failure(void **state)
+{
+    struct pair_answer *answer = &answers[0];
+    struct tdm_bytes huge = {"", TDM__RPC_FRAME_BYTES_MAX};
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "hold", answer);
+    pair_run_until(&pair, &pair.held_count, 1);
+    tdm__incoming_reply(pair.held[--pair.held_count], huge, NULL, 0);
+    pair_run_until(&pair, &answer->count, 1);
+    assert_int_equal(answer->status, TDM_E_LIMIT);
+}
+
+static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
+{
+    enum { PIECE = 200 << 20 };
+    char *data = calloc(1, PIECE);
+    struct tdm__request request = {.method = "echo", .deadline_ms = TDM__NEVER};
+    tdm_status status = TDM_OK;
+    int sent = 0;
+
+    (void)state;
+    assert_non_null(data);
+    pair_join(&pair);
+    request.packed = (struct tdm_bytes){data, PIECE};
+    for (; status == TDM_OK && sent < 100; sent++) { /* the loop does not run: nobody reads */
+        status = tdm__conn_call(pair.conns[0], &request, NULL, NULL, NULL);
+    }
+    assert_int_equal(status, TDM_E_AGAIN);
+    assert_non_null(strstr(tdm_error_detail(), "reads too slowly"));
+    assert_in_range(sent, 5, 7);
+    free(data);
+}
+
+/* ---- deadlines, forgetting, ends --------------------------------------------------------- */
+
+static void a_deadline_ends_the_wait_with_names(void **state)
+{
+    struct tdm__request request = pair_request("hold", "x");
+    int64_t start_ms = tdm__clock_ms();
+    char expected[128];
+
+    (void)state;
+    pair_join(&pair);
+    request.deadline_ms = start_ms + 30;
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL),
+                     TDM_E_TIMEOUT);
+    assert_true(tdm__clock_ms() >= start_ms + 30);
+    (void)snprintf(expected, sizeof(expected), "no answer to hold from right (pid %d) within",
+                   (int)getpid());
+    assert_non_null(strstr(tdm_error_detail(), expected));
+    assert_true(tdm__incoming_deadline(pair.held[0]) <= tdm__clock_ms() + 30);
+    assert_true(tdm__conn_is_open(pair.conns[0]));
+}
+
+static void each_call_has_its_own_deadline(void **state)
+{
+    static const int64_t after_ms[] = {60, 20, 40, 20, 100000};
+    int64_t now_ms = tdm__clock_ms();
+
+    (void)state;
+    pair_join(&pair);
+    for (int i = 0; i < 5; i++) {
+        struct tdm__request request = pair_request("hold", "x");
+
+        request.deadline_ms = now_ms + after_ms[i];
+        assert_int_equal(
+            tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
+    }
+    pair_run_until(&pair, &answers[0].count, 1);
+    assert_int_equal(answers[1].order, 0);
+    assert_int_equal(answers[3].order, 1);
+    assert_int_equal(answers[2].order, 2);
+    assert_int_equal(answers[0].order, 3);
+    assert_int_equal(answers[4].count, 0);
+}
+
+static void the_answer_to_a_forgotten_call_goes_nowhere(void **state)
+{
+    struct tdm__request request = pair_request("hold", "x");
+    struct pair_answer *answer = &answers[0];
+    uint64_t call_id = 0;
+
+    (void)state;
+    pair_join(&pair);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, &call_id),
+                     TDM_OK);
+    assert_true(call_id != 0);
+    pair_run_until(&pair, &pair.held_count, 1);
+    tdm__conn_forget(pair.conns[0], call_id);
+    tdm__conn_forget(pair.conns[0], 12345);
+    tdm__incoming_reply(pair.held[--pair.held_count], pair_text("late"), NULL, 0);
+    request.method = "echo";
+    assert_int_equal(tdm__conn_call_wait(pair.conns[0], &request, NULL, NULL, NULL), TDM_OK);
+    assert_int_equal(answer->count, 0);
+}
+
+static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
+{
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "hold", &answers[0]);
+    call(pair.conns[1], "hold", &answers[1]);
+    pair_run_until(&pair, &pair.held_count, 2);
+    tdm__conn_close(pair.conns[0]);
+    assert_int_equal(answers[0].count + pair.closed, 0); /* later, not now */
+    pair_run_until(&pair, &pair.closed, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(answers[i].count, 1);
+        assert_int_equal(answers[i].status, TDM_E_CLOSED);
+        assert_non_null(strstr(answers[i].detail, "hold"));
+        assert_non_null(strstr(answers[i].detail, i == 0 ? "right" : "left"));
+        assert_int_equal(pair.reasons[i], TDM_E_CLOSED);
+        assert_null(tdm__incoming_conn(pair.held[i]));
+        assert_string_not_equal(tdm__incoming_peer(pair.held[i])->name, "");
+    }
+    /* tear_down answers what is held: it goes nowhere */
+}
+
+static void an_answer_before_the_end_still_arrives(void **state)
+{
+    struct pair_answer *answer = &answers[0];
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "hold", answer);
+    pair_run_until(&pair, &pair.held_count, 1);
+    tdm__incoming_reply(pair.held[--pair.held_count], pair_text("late"), NULL, 0);
+    tdm__conn_close(pair.conns[1]);
+    pair_run_until(&pair, &pair.closed, 2);
+    assert_int_equal(answer->status, TDM_OK);
+}
+
+static void destroy_left(void *arg, struct tdm__reply *reply)
+{
+    pair_answered(arg, reply);
+    tdm__rpc_destroy(pair.rpcs[0]);
+    pair.rpcs[0] = NULL;
+}
+
+static void an_endpoint_may_be_destroyed_in_its_own_callback(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+
+    (void)state;
+    pair_join(&pair);
+    call(pair.conns[0], "hold", &answers[0]);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, destroy_left, &answers[1], NULL),
+                     TDM_OK);
+    call(pair.conns[0], "echo", &answers[2]);
+    pair_run_until(&pair, &pair.closed, 2);
+    assert_int_equal(answers[0].status, TDM_E_CLOSED);
+    assert_int_equal(answers[1].status, TDM_OK);
+    assert_int_equal(answers[2].status, TDM_E_CLOSED);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(answers[i].count, 1);
+    }
+}
+
+static void close_conn(void *arg, struct tdm__incoming *incoming)
+{
+    (void)arg;
+    tdm__conn_close(tdm__incoming_conn(incoming));
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+static void a_method_may_close_the_connection_it_came_on(void **state)
+{
+    struct pair_answer *answer = &answers[0];
+
+    (void)state;
+    pair_join(&pair);
+    tdm__rpc_serve(pair.rpcs[1], close_conn, NULL);
+    call(pair.conns[0], "bye", answer);
+    pair_run_until(&pair, &pair.closed, 2);
+    assert_int_equal(answer->status, TDM_E_CLOSED);
+}
+
+static void a_closed_connection_refuses_calls(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+
+    (void)state;
+    pair_join(&pair);
+    tdm__conn_close(pair.conns[0]);
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, NULL, NULL),
+                     TDM_E_CLOSED);
+    pair_run_until(&pair, &pair.closed, 2);
+}
+
+/* The child serves nothing and sleeps until it is killed. */
+static void be_a_silent_peer(int fd)
+{
+    struct tdm__identity identity = pair_identity("child");
+    struct tdm__loop *loop;
+    struct tdm__rpc *rpc;
+    struct tdm__conn *conn;
+
+    if (tdm__loop_create(&loop) == TDM_OK &&
+        tdm__rpc_create(loop, &identity, pair_token, &rpc) == TDM_OK &&
+        tdm__rpc_adopt(rpc, fd, true, &conn) == TDM_OK) {
+        while (!tdm__conn_is_open(conn)) {
+            (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(1));
+        }
+        (void)pause();
+    }
+    _exit(1);
+}
+
+static void the_death_of_the_peer_ends_the_calls(void **state)
+{
+    struct tdm__request request = pair_request("hold", "x");
+    struct pair_answer *answer = &answers[0];
+    char name[32];
+    pid_t child;
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        (void)close(fds[0]);
+        be_a_silent_peer(fds[1]);
+    }
+    (void)close(fds[1]);
+    pair_adopt(&pair, fds[0], -1);
+    while (!tdm__conn_is_open(pair.conns[0])) {
+        pair_run_for(&pair, 1);
+    }
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, NULL),
+                     TDM_OK);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    pair_run_until(&pair, &pair.closed, 1);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(answer->status, TDM_E_CLOSED);
+    (void)snprintf(name, sizeof(name), "child (pid %d)", (int)child);
+    assert_non_null(strstr(answer->detail, name));
+}
+
+/* ---- how the bytes come ------------------------------------------------------------------ */
+
+/* Passes bytes from one socket to another, one at a time. */
+struct relay {
+    struct tdm__watch *watch;
+    int to;
+};
+
+static void relay_byte(void *arg, int fd, unsigned ready)
+{
+    struct relay *relay = arg;
+    char byte;
+
+    (void)ready;
+    if (read(fd, &byte, 1) == 1) {
+        assert_int_equal(write(relay->to, &byte, 1), 1);
+    }
+}
+
+static void bytes_may_come_one_by_one(void **state)
+{
+    struct relay relays[2];
+    int left[2];
+    int right[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, left), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, right), 0);
+    relays[0].to = right[0];
+    relays[1].to = left[1];
+    assert_int_equal(tdm__watch_create(pair.loop, left[1], TDM__READABLE, relay_byte,
+                                       &relays[0], &relays[0].watch),
+                     TDM_OK);
+    assert_int_equal(tdm__watch_create(pair.loop, right[0], TDM__READABLE, relay_byte,
+                                       &relays[1], &relays[1].watch),
+                     TDM_OK);
+    pair_adopt(&pair, left[0], right[1]);
+    for (int i = 0; i < 3; i++) {
+        call(pair.conns[0], i == 1 ? "fail" : "echo", &answers[i]);
+    }
+    pair_run_until(&pair, &answers[2].count, 1);
+    assert_int_equal(answers[0].status, TDM_OK);
+    assert_string_equal(answers[1].detail, "on purpose");
+    assert_true(answers[2].hash == pair_hash(pair_text("text")));
+    for (int i = 0; i < 2; i++) {
+        tdm__watch_destroy(relays[i].watch);
+    }
+    (void)close(left[1]);
+    (void)close(right[0]);
+}
+
+static void a_payload_that_is_no_value_fails_only_its_call(void **state)
+{
+    struct tdm__request request = pair_request("hold", "x");
+    const tdm_value *value;
+    int64_t number;
+    struct pair_answer *answer = &answers[0];
+
+    (void)state;
+    pair_join(&pair);
+    request.packed = (struct tdm_bytes){"\xc1", 1};
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, pair_answered, answer, NULL),
+                     TDM_OK);
+    pair_run_until(&pair, &pair.held_count, 1);
+    assert_int_equal(tdm__incoming_value(pair.held[0], &value), TDM_E_PROTOCOL);
+    assert_int_equal(tdm__incoming_unpack(pair.held[0], "i", &number), TDM_E_PROTOCOL);
+    tdm__incoming_reply_pack(pair.held[--pair.held_count], "nonsense");
+    pair_run_until(&pair, &answer->count, 1);
+    assert_int_equal(answer->status, TDM_E_INVAL);
+    assert_true(tdm__conn_is_open(pair.conns[0]));
+}
+
+#define RPC_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        RPC_TEST(a_call_is_answered),
+        RPC_TEST(a_failure_carries_its_text),
+        RPC_TEST(a_call_made_before_the_handshake_leaves_after_it),
+        RPC_TEST(both_ends_may_call_at_the_same_time),
+        RPC_TEST(many_calls_are_answered_in_order),
+        RPC_TEST(a_method_may_call_its_caller_and_wait),
+        RPC_TEST(big_payloads_arrive_whole),
+        RPC_TEST(descriptors_go_and_come_back_with_their_own_call),
+        RPC_TEST(descriptors_nobody_takes_are_closed),
+        RPC_TEST(queued_descriptors_keep_to_their_frames),
+        RPC_TEST(a_call_over_a_limit_is_refused_here),
+        RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
+        RPC_TEST(a_slow_reader_fills_the_queue_and_the_caller_is_told),
+        RPC_TEST(a_deadline_ends_the_wait_with_names),
+        RPC_TEST(each_call_has_its_own_deadline),
+        RPC_TEST(the_answer_to_a_forgotten_call_goes_nowhere),
+        RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
+        RPC_TEST(an_answer_before_the_end_still_arrives),
+        RPC_TEST(an_endpoint_may_be_destroyed_in_its_own_callback),
+        RPC_TEST(a_method_may_close_the_connection_it_came_on),
+        RPC_TEST(a_closed_connection_refuses_calls),
+        RPC_TEST(the_death_of_the_peer_ends_the_calls),
+        RPC_TEST(bytes_may_come_one_by_one),
+        RPC_TEST(a_payload_that_is_no_value_fails_only_its_call),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

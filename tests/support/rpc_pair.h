@@ -1,0 +1,58 @@
+/* rpc_pair.h - two endpoints on one loop, and what they saw of each other. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_RPC_PAIR_H
+#define TDM_TESTS_SUPPORT_RPC_PAIR_H
+
+#include "runtime/rpc/rpc.h"
+
+#include <sys/types.h>
+
+enum { PAIR_WAIT_MS = 10000, PAIR_HELD_MAX = 8 };
+
+struct rpc_pair {
+    struct tdm__loop *loop;
+    struct tdm__rpc *rpcs[2];
+    struct tdm__conn *conns[2]; /* NULL once closed, or when only one end is ours */
+    tdm_status reasons[2];      /* why it was closed */
+    char details[2][256];
+    uint32_t closed;
+    struct tdm__incoming *held[PAIR_HELD_MAX]; /* calls of "hold", unanswered */
+    uint32_t held_count;
+    uint32_t served;
+};
+
+/* Makes both endpoints.  Their methods: "echo" answers its payload, "hold" keeps the call,
+ * "fail" fails with TDM_E_METHOD and "on purpose", "back" calls "echo" at the caller and waits
+ * before it answers, "fd" sends the caller's descriptors back. */
+void pair_create(struct rpc_pair *pair);
+void pair_destroy(struct rpc_pair *pair);
+struct tdm__identity pair_identity(const char *name);
+extern const uint8_t pair_token[TDM__TOKEN_BYTES];
+
+/* Connects them with a socket pair and waits until both are open. */
+void pair_join(struct rpc_pair *pair);
+/* The same over two given sockets, at once. */
+void pair_adopt(struct rpc_pair *pair, int fd0, int fd1);
+/* Runs the loop until *value >= goal; fails the test after PAIR_WAIT_MS. */
+void pair_run_until(struct rpc_pair *pair, const uint32_t *value, uint32_t goal);
+/* Runs it for a while in which nothing is to happen. */
+void pair_run_for(struct rpc_pair *pair, int64_t ms);
+
+/* A packed array of one string, in a static buffer that the eighth call after reuses. */
+struct tdm_bytes pair_text(const char *text);
+struct tdm__request pair_request(const char *method, const char *text);
+
+/* What came back of one call. */
+struct pair_answer {
+    uint32_t count;
+    tdm_status status;
+    char detail[256];
+    size_t size_bytes;
+    uint64_t hash; /* of the packed bytes */
+    uint32_t order;
+};
+extern uint32_t pair_answers_total; /* gives each answer its order */
+tdm__reply_fn pair_answered;
+uint64_t pair_hash(struct tdm_bytes bytes);
+
+#endif
