@@ -97,7 +97,7 @@ static tdm_status read_float(struct reader *reader, size_t width, struct tdm_val
 static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, size_t width,
                              struct tdm_value *value)
 {
-    uint64_t count;
+    uint64_t count = 0;
 
     TDM_TRY(read_number(reader, width, &count));
     value->kind = kind;
@@ -243,7 +243,7 @@ static tdm_status scan(struct reader *reader, uint32_t depth)
 static void fill(struct reader *reader, struct tdm_value *value)
 {
     struct tdm_value *children;
-    uint64_t count;
+    uint64_t count = 0;
     tdm_status status = read_head(reader, value);
 
     TDM_ASSERT(status == TDM_OK);
