@@ -1,6 +1,7 @@
 /* format.c - packs and unpacks arrays of values by a format string. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
+#include "runtime/wire/holes.h"
 #include "runtime/wire/value.h"
 
 #include <stdio.h>
@@ -156,6 +157,51 @@ tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
     tdm_write_array(writer, items_count(format));
     for (const char *at = format; *at != '\0'; at++) {
         pack_one(writer, at, &arguments);
+    }
+    va_end(arguments.list);
+    return tdm_writer_status(writer);
+}
+
+/* Where the letters r stand: every one must be an item of the whole, not of a group. */
+static tdm_status check_holes(const char *format, uint32_t holes_max)
+{
+    uint32_t holes_count = 0;
+    uint32_t in_items = 0;
+
+    for (const char *at = format; *at != '\0'; at = item_end(at)) {
+        in_items += *at == 'r' ? 1 : 0;
+    }
+    for (const char *at = format; *at != '\0'; at++) {
+        holes_count += *at == 'r' ? 1 : 0;
+    }
+    if (in_items != holes_count) {
+        return tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
+    }
+    if (holes_count > holes_max) {
+        return tdm__fail(TDM_E_LIMIT, "format \"%s\": %u references, at most %u", format,
+                         holes_count, holes_max);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list args,
+                                struct tdm__holes *holes)
+{
+    struct arguments arguments;
+
+    holes->count = 0;
+    TDM_TRY(check_format(format, "iuf?sbnvp(){}r"));
+    TDM_TRY(check_holes(format, TDM__HOLES_MAX));
+    va_copy(arguments.list, args);
+    tdm_write_array(writer, items_count(format));
+    for (const char *at = format; *at != '\0'; at++) {
+        if (*at == 'r') {
+            holes->refs[holes->count] = va_arg(arguments.list, void *);
+            holes->offsets[holes->count] = tdm_writer_bytes(writer).size_bytes;
+            holes->count++;
+        } else {
+            pack_one(writer, at, &arguments);
+        }
     }
     va_end(arguments.list);
     return tdm_writer_status(writer);

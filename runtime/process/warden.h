@@ -1,0 +1,27 @@
+/* warden.h - the process that holds a daemon, and ends whatever the daemon leaves behind. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_WARDEN_H
+#define TDM_RUNTIME_WARDEN_H
+
+#include <tandem/error.h>
+
+/* Forks: the child returns TDM_OK and becomes the daemon; this process never returns.  It is a
+ * subreaper, does nothing but wait, and so outlives every mistake of the daemon:
+ *
+ *   the daemon ends        everything it started is killed, children in sessions of their own
+ *                          included; `directory` is removed if `remove_directory`; exit with the
+ *                          daemon's code, or 128 + its signal
+ *   `line` is shut down by its other end    SIGTERM to the daemon: it ends in good order
+ *   `line` is closed by its other end       SIGKILL to all: the driver is dead
+ *   SIGTERM, SIGINT        passed on as SIGTERM
+ *
+ * `line` is -1 for a daemon that belongs to nobody.  The daemon dies if the warden does.  Call
+ * before any thread is started. */
+struct tdm__warden_options {
+    int line;
+    const char *directory;
+    int remove_directory;
+};
+tdm_status tdm__warden_fork(const struct tdm__warden_options *options);
+
+#endif

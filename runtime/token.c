@@ -1,0 +1,99 @@
+/* token.c - the cluster's secret: 32 bytes in a file that only its user can read. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/token.h"
+
+#include "runtime/error.h"
+
+#include <openssl/rand.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
+{
+    uint8_t token[TDM__TOKEN_BYTES];
+    int fd;
+    ssize_t written;
+
+    if (RAND_bytes(token, sizeof(token)) != 1) {
+        return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
+    }
+    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0 && errno == EEXIST) {
+        return tdm__fail(TDM_E_EXISTS, "token file %s", path);
+    }
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "token file %s", path);
+    }
+    written = write(fd, token, sizeof(token));
+    if (close(fd) < 0 || written != (ssize_t)sizeof(token)) {
+        return tdm__fail_errno(errno, "writing the token file %s", path);
+    }
+    memcpy(token_out, token, sizeof(token));
+    return TDM_OK;
+}
+
+static tdm_status read_open_token(int fd, const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
+{
+    uint8_t token[TDM__TOKEN_BYTES + 1];
+    struct stat about;
+    ssize_t got;
+
+    if (fstat(fd, &about) < 0) {
+        return tdm__fail_errno(errno, "fstat %s", path);
+    }
+    if ((about.st_mode & 077) != 0) {
+        return tdm__fail(TDM_E_AUTH,
+                         "token file %s has mode %03o: others may read it; chmod 600 %s", path,
+                         (unsigned)about.st_mode & 0777, path);
+    }
+    got = read(fd, token, sizeof(token));
+    if (got < 0) {
+        return tdm__fail_errno(errno, "read %s", path);
+    }
+    if (got != TDM__TOKEN_BYTES) {
+        return tdm__fail(TDM_E_AUTH, "token file %s has %zd bytes or more, a token has %d",
+                         path, got, (int)TDM__TOKEN_BYTES);
+    }
+    memcpy(token_out, token, TDM__TOKEN_BYTES);
+    return TDM_OK;
+}
+
+tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
+{
+    tdm_status status;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "token file %s", path);
+    }
+    status = read_open_token(fd, path, token_out);
+    (void)close(fd);
+    return status;
+}
+
+tdm_status tdm__token_for_address(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
+{
+    const char *named =
+        getenv("TANDEM_TOKEN_FILE"); /* NOLINT(concurrency-mt-unsafe) at start */
+    char path[PATH_MAX];
+    const char *slash;
+
+    if (named != NULL && named[0] != '\0') {
+        return tdm__token_read(named, token_out);
+    }
+    slash = strrchr(address, '/');
+    if (strncmp(address, "unix:", 5) != 0 || slash == NULL) {
+        return tdm__fail(TDM_E_AUTH,
+                         "no token for %s: set TANDEM_TOKEN_FILE to the cluster's token file",
+                         address);
+    }
+    (void)snprintf(path, sizeof(path), "%.*s/token", (int)(slash - address - 5), address + 5);
+    return tdm__token_read(path, token_out);
+}
