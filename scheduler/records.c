@@ -1,0 +1,314 @@
+/* records.c - what the cluster's store holds about nodes, actors and placement groups. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/records.h"
+
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *tdm__store_key(const char *kind, const struct tdm__id *id,
+                           char key[TDM__STORE_KEY_BYTES])
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    (void)snprintf(key, TDM__STORE_KEY_BYTES, "%s/%s", kind, tdm__id_text(id, text));
+    return key;
+}
+
+/* ---- helpers of all records ---------------------------------------------------------------
+ */
+
+static void write_id(tdm_writer *writer, const struct tdm__id *id)
+{
+    tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
+}
+
+static tdm_status read_id(const tdm_value *value, struct tdm__id *id)
+{
+    struct tdm_bytes bytes = tdm_value_bytes(value);
+
+    if (bytes.size_bytes != sizeof(id->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, not %zu", bytes.size_bytes,
+                         sizeof(id->bytes));
+    }
+    memcpy(id->bytes, bytes.data, sizeof(id->bytes));
+    return TDM_OK;
+}
+
+static tdm_status read_text(const tdm_value *value, char *target, size_t room)
+{
+    const char *text = tdm_value_string(value, NULL);
+
+    if (text == NULL || strlen(text) >= room) {
+        return tdm__fail(TDM_E_PROTOCOL, "no text of at most %zu bytes where one belongs",
+                         room - 1);
+    }
+    memcpy(target, text, strlen(text) + 1);
+    return TDM_OK;
+}
+
+/* Parses a record and reads it with `read`, naming the key in what goes wrong. */
+typedef tdm_status read_fn(const tdm_value *value, void *target);
+
+static tdm_status read_record(const struct tdm__record *record, read_fn *read, void *target)
+{
+    tdm_document *document;
+    tdm_status status = tdm_document_parse(record->bytes, &document);
+
+    if (status == TDM_OK) {
+        status = read(tdm_document_root(document), target);
+        tdm_document_destroy(document);
+    }
+    return tdm__wrap(status, "record %s", record->key);
+}
+
+typedef void write_fn(tdm_writer *writer, const void *source);
+
+static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t lease_ms,
+                             write_fn *write, const void *source)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    write(writer, source);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = tdm__txn_put(txn, key, tdm_writer_bytes(writer), lease_ms);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* ---- node/ID and free/ID ------------------------------------------------------------------
+ */
+
+static void write_node(tdm_writer *writer, const void *source)
+{
+    const struct tdm__node_record *node = source;
+
+    tdm_write_array(writer, 5);
+    write_id(writer, &node->id);
+    tdm_write_string(writer, node->name);
+    tdm_write_string(writer, node->unix_address);
+    tdm_write_string(writer, node->tcp_address);
+    tdm_write_int(writer, node->pid);
+}
+
+static tdm_status read_node(const tdm_value *value, void *target)
+{
+    struct tdm__node_record *node = target;
+
+    TDM_TRY(read_id(tdm_value_at(value, 0), &node->id));
+    TDM_TRY(read_text(tdm_value_at(value, 1), node->name, sizeof(node->name)));
+    TDM_TRY(read_text(tdm_value_at(value, 2), node->unix_address, sizeof(node->unix_address)));
+    TDM_TRY(read_text(tdm_value_at(value, 3), node->tcp_address, sizeof(node->tcp_address)));
+    node->pid = tdm_value_int(tdm_value_at(value, 4), 0);
+    return TDM_OK;
+}
+
+tdm_status tdm__node_record_read(const struct tdm__record *record,
+                                 struct tdm__node_record *node_out)
+{
+    return read_record(record, read_node, node_out);
+}
+
+tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    return put_record(txn, tdm__store_key("node", &node->id, key), TDM__NODE_LEASE_MS,
+                      write_node, node);
+}
+
+static void write_free(tdm_writer *writer, const void *source)
+{
+    tdm__node_resources_write(writer, source);
+}
+
+static tdm_status read_free(const tdm_value *value, void *target)
+{
+    return tdm__node_resources_read(value, target);
+}
+
+tdm_status tdm__free_record_read(const struct tdm__record *record,
+                                 struct tdm__node_resources *node_out)
+{
+    return read_record(record, read_free, node_out);
+}
+
+tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_resources *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    return put_record(txn, tdm__store_key("free", &node->id, key), TDM__NODE_LEASE_MS,
+                      write_free, node);
+}
+
+/* ---- actor/ID and name/SPACE/NAME ---------------------------------------------------------
+ */
+
+static void write_actor(tdm_writer *writer, const void *source)
+{
+    const struct tdm__actor_record *actor = source;
+
+    tdm_write_array(writer, 7);
+    write_id(writer, &actor->actor);
+    write_id(writer, &actor->node);
+    write_id(writer, &actor->group);
+    tdm_write_uint(writer, actor->bundle);
+    tdm__grant_write(writer, &actor->grant);
+    tdm_write_string(writer, actor->name_key);
+    tdm_write_string(writer, actor->class_name);
+}
+
+static tdm_status read_actor(const tdm_value *value, void *target)
+{
+    struct tdm__actor_record *actor = target;
+
+    TDM_TRY(read_id(tdm_value_at(value, 0), &actor->actor));
+    TDM_TRY(read_id(tdm_value_at(value, 1), &actor->node));
+    TDM_TRY(read_id(tdm_value_at(value, 2), &actor->group));
+    actor->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
+    TDM_TRY(tdm__grant_read(tdm_value_at(value, 4), &actor->grant));
+    TDM_TRY(read_text(tdm_value_at(value, 5), actor->name_key, sizeof(actor->name_key)));
+    return read_text(tdm_value_at(value, 6), actor->class_name, sizeof(actor->class_name));
+}
+
+tdm_status tdm__actor_record_read(const struct tdm__record *record,
+                                  struct tdm__actor_record *actor_out)
+{
+    return read_record(record, read_actor, actor_out);
+}
+
+tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    TDM_TRY(
+        put_record(txn, tdm__store_key("actor", &actor->actor, key), 0, write_actor, actor));
+    if (actor->name_key[0] == '\0') {
+        return TDM_OK;
+    }
+    return put_record(txn, actor->name_key, 0, write_actor, actor);
+}
+
+/* ---- group/ID -----------------------------------------------------------------------------
+ */
+
+static void write_group(tdm_writer *writer, const void *source)
+{
+    const struct tdm__group_record *group = source;
+
+    tdm_write_array(writer, group->bundles_count);
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        tdm_write_array(writer, 3);
+        write_id(writer, &group->bundles[i].node);
+        tdm__grant_write(writer, &group->bundles[i].grant);
+        tdm__pool_write(writer, &group->bundles[i].pool);
+    }
+}
+
+static tdm_status read_bundle(const tdm_value *value, struct tdm__bundle_record *bundle)
+{
+    TDM_TRY(read_id(tdm_value_at(value, 0), &bundle->node));
+    TDM_TRY(tdm__grant_read(tdm_value_at(value, 1), &bundle->grant));
+    return tdm__pool_read(tdm_value_at(value, 2), &bundle->pool);
+}
+
+static tdm_status read_group(const tdm_value *value, void *target)
+{
+    struct tdm__group_record group = {.bundles_count = tdm_value_count(value)};
+    tdm_status status = TDM_OK;
+
+    if (group.bundles_count == 0 || group.bundles_count > TDM_BUNDLES_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "a group of %u bundles", group.bundles_count);
+    }
+    group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
+    if (group.bundles == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);
+    }
+    for (uint32_t i = 0; i < group.bundles_count && status == TDM_OK; i++) {
+        status = read_bundle(tdm_value_at(value, i), &group.bundles[i]);
+    }
+    if (status != TDM_OK) {
+        tdm__group_record_fini(&group);
+        return status;
+    }
+    *(struct tdm__group_record *)target = group;
+    return TDM_OK;
+}
+
+tdm_status tdm__group_record_read(const struct tdm__record *record,
+                                  struct tdm__group_record *group_out)
+{
+    return read_record(record, read_group, group_out);
+}
+
+void tdm__group_record_fini(struct tdm__group_record *group)
+{
+    free(group->bundles);
+    group->bundles = NULL;
+}
+
+tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
+                                 const struct tdm__group_record *group)
+{
+    return put_record(txn, key, 0, write_group, group);
+}
+
+/* ---- all nodes ----------------------------------------------------------------------------
+ */
+
+static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__record *record,
+                           struct tdm__nodes_snapshot *snapshot)
+{
+    struct tdm__node_record *node = &snapshot->nodes[snapshot->nodes_count];
+    const struct tdm__record *resources;
+    char key[TDM__STORE_KEY_BYTES];
+
+    TDM_TRY(tdm__node_record_read(record, node));
+    resources = tdm__txn_find(txn, tdm__store_key("free", &node->id, key));
+    if (resources == NULL) {
+        return TDM_OK; /* its lease is just running out */
+    }
+    TDM_TRY(tdm__free_record_read(resources, &snapshot->resources[snapshot->nodes_count]));
+    snapshot->nodes_count++;
+    return TDM_OK;
+}
+
+tdm_status tdm__nodes_snapshot_read(const struct tdm__txn *txn,
+                                    struct tdm__nodes_snapshot *snapshot_out)
+{
+    uint32_t records_count = tdm__txn_count(txn);
+    struct tdm__nodes_snapshot snapshot = {
+        .nodes = calloc(records_count + 1, sizeof(*snapshot.nodes)),
+        .resources = calloc(records_count + 1, sizeof(*snapshot.resources))};
+    tdm_status status = TDM_OK;
+
+    if (snapshot.nodes == NULL || snapshot.resources == NULL) {
+        tdm__nodes_snapshot_fini(&snapshot);
+        return tdm__fail(TDM_E_NOMEM, "a picture of %u nodes", records_count);
+    }
+    for (uint32_t i = 0; i < records_count && status == TDM_OK; i++) {
+        const struct tdm__record *record = tdm__txn_at(txn, i);
+
+        if (strncmp(record->key, "node/", 5) == 0) {
+            status = add_node(txn, record, &snapshot); /* keys are sorted: so are the ids */
+        }
+    }
+    if (status != TDM_OK) {
+        tdm__nodes_snapshot_fini(&snapshot);
+        return status;
+    }
+    *snapshot_out = snapshot;
+    return TDM_OK;
+}
+
+void tdm__nodes_snapshot_fini(struct tdm__nodes_snapshot *snapshot)
+{
+    free(snapshot->nodes);
+    free(snapshot->resources);
+}

@@ -1,0 +1,348 @@
+/* reserve.c - places for actors and nodes, taken and given back in the cluster's store. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/reserve.h"
+
+#include "runtime/error.h"
+#include "scheduler/records.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- a node joins -------------------------------------------------------------------------
+ */
+
+struct join {
+    struct tdm__node_record record;
+    struct tdm__node_resources totals;
+    struct tdm__grant *grants; /* owned */
+    uint32_t grants_count;
+    tdm__reserve_done *fn;
+    void *arg;
+};
+
+/* What the bundles of a group hold on this node. */
+static tdm_status take_bundles(const struct tdm__record *record, struct join *join,
+                               struct tdm__node_resources *node)
+{
+    struct tdm__group_record group;
+    tdm_status status;
+
+    TDM_TRY(tdm__group_record_read(record, &group));
+    status = TDM_OK;
+    for (uint32_t i = 0; i < group.bundles_count && status == TDM_OK; i++) {
+        if (tdm__id_equal(&group.bundles[i].node, &join->record.id)) {
+            status = tdm__pool_take_grant(&node->pool, &group.bundles[i].grant);
+        }
+    }
+    tdm__group_record_fini(&group);
+    return status;
+}
+
+static tdm_status join_body(void *arg, struct tdm__txn *txn)
+{
+    struct join *join = arg;
+    struct tdm__node_resources node = join->totals;
+
+    for (uint32_t i = 0; i < tdm__txn_count(txn); i++) {
+        const struct tdm__record *record = tdm__txn_at(txn, i);
+
+        if (strncmp(record->key, "group/", 6) == 0) {
+            TDM_TRY(take_bundles(record, join, &node));
+        }
+    }
+    for (uint32_t i = 0; i < join->grants_count; i++) {
+        TDM_TRY(tdm__pool_take_grant(&node.pool, &join->grants[i]));
+    }
+    TDM_TRY(tdm__node_record_put(txn, &join->record));
+    return tdm__free_record_put(txn, &node);
+}
+
+static void join_done(void *arg, tdm_status status, const char *detail)
+{
+    struct join *join = arg;
+
+    join->fn(join->arg, status, detail);
+    free(join->grants);
+    free(join);
+}
+
+tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
+                             const struct tdm__node_record *record,
+                             const struct tdm__node_resources *totals,
+                             const struct tdm__grant *grants, uint32_t grants_count,
+                             int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+{
+    struct join *join = calloc(1, sizeof(*join));
+    char node_key[TDM__STORE_KEY_BYTES];
+    char free_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("node", &record->id, node_key),
+                              tdm__store_key("free", &record->id, free_key), "group/*"};
+    tdm_status status;
+
+    if (join != NULL) {
+        join->grants = calloc(grants_count + 1, sizeof(*grants));
+    }
+    if (join == NULL || join->grants == NULL) {
+        free(join);
+        return tdm__fail(TDM_E_NOMEM, "joining the cluster");
+    }
+    join->record = *record;
+    join->totals = *totals;
+    for (uint32_t i = 0; i < grants_count; i++) {
+        join->grants[i] = grants[i];
+    }
+    join->grants_count = grants_count;
+    join->fn = fn;
+    join->arg = arg;
+    status = tdm__txn_run(loop, store, patterns, 3, deadline_ms, join_body, join_done, join);
+    if (status != TDM_OK) {
+        free(join->grants);
+        free(join);
+    }
+    return status;
+}
+
+/* ---- an actor takes its place -------------------------------------------------------------
+ */
+
+struct placing {
+    struct tdm__reserve_actor request;
+    struct tdm__reserved reserved;
+    tdm__reserve_actor_done *fn;
+    void *arg;
+};
+
+static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
+{
+    struct tdm__nodes_snapshot snapshot;
+    struct tdm__bundle_place place;
+    tdm_status status;
+
+    TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
+    status = tdm__placement_pick(snapshot.resources, snapshot.nodes_count,
+                                 &placing->request.wanted, &placing->request.home, &place);
+    if (status == TDM_OK) {
+        struct tdm__node_resources *node = &snapshot.resources[place.node];
+
+        placing->reserved.node = snapshot.nodes[place.node];
+        placing->reserved.grant = place.grant;
+        status = tdm__pool_take_grant(&node->pool, &place.grant);
+        if (status == TDM_OK) {
+            status = tdm__free_record_put(txn, node);
+        }
+    }
+    tdm__nodes_snapshot_fini(&snapshot);
+    return status;
+}
+
+static tdm_status take_from_bundle(struct placing *placing, struct tdm__group_record *group)
+{
+    struct tdm__bundle_record *bundle;
+    char free_text[256];
+    char wanted_text[128];
+    struct tdm__text available = tdm__text_in(free_text, sizeof(free_text));
+    struct tdm__text wanted = tdm__text_in(wanted_text, sizeof(wanted_text));
+
+    if (placing->request.bundle >= group->bundles_count) {
+        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", placing->request.bundle,
+                         group->bundles_count);
+    }
+    bundle = &group->bundles[placing->request.bundle];
+    placing->reserved.node.id = bundle->node;
+    if (tdm__pool_take(&bundle->pool, &placing->request.wanted, &placing->reserved.grant)) {
+        return TDM_OK;
+    }
+    tdm__pool_describe(&bundle->pool, &available);
+    tdm__resources_describe(&placing->request.wanted, &wanted);
+    tdm__pool_make_empty(&bundle->pool);
+    return tdm__fail(
+        tdm__pool_fits(&bundle->pool, &placing->request.wanted) ? TDM_E_AGAIN
+                                                                : TDM_E_NO_RESOURCES,
+        "bundle %u cannot hold %s: it has %s", placing->request.bundle, wanted_text, free_text);
+}
+
+static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("group", &placing->request.group, key));
+    const struct tdm__record *node;
+    struct tdm__group_record group;
+    tdm_status status;
+
+    if (record == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "the placement group is gone");
+    }
+    TDM_TRY(tdm__group_record_read(record, &group));
+    status = take_from_bundle(placing, &group);
+    if (status == TDM_OK) {
+        status = tdm__group_record_put(txn, key, &group);
+    }
+    tdm__group_record_fini(&group);
+    TDM_TRY(status);
+    node = tdm__txn_find(txn, tdm__store_key("node", &placing->reserved.node.id, key));
+    if (node == NULL) {
+        return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left",
+                         placing->request.bundle);
+    }
+    return tdm__node_record_read(node, &placing->reserved.node);
+}
+
+static tdm_status placing_body(void *arg, struct tdm__txn *txn)
+{
+    struct placing *placing = arg;
+    const struct tdm__reserve_actor *request = &placing->request;
+    struct tdm__actor_record actor = {
+        .group = request->group, .bundle = request->bundle, .actor = request->actor};
+
+    if (request->name_key[0] != '\0' && tdm__txn_find(txn, request->name_key) != NULL) {
+        return tdm__fail(TDM_E_EXISTS, "the name %s is taken",
+                         strrchr(request->name_key, '/') + 1);
+    }
+    TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
+                                             : place_in_group(placing, txn));
+    actor.node = placing->reserved.node.id;
+    actor.grant = placing->reserved.grant;
+    (void)snprintf(actor.name_key, sizeof(actor.name_key), "%s", request->name_key);
+    (void)snprintf(actor.class_name, sizeof(actor.class_name), "%s", request->class_name);
+    return tdm__actor_record_put(txn, &actor);
+}
+
+static void placing_done(void *arg, tdm_status status, const char *detail)
+{
+    struct placing *placing = arg;
+
+    placing->fn(placing->arg, status, detail, status == TDM_OK ? &placing->reserved : NULL);
+    free(placing);
+}
+
+tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__reserve_actor *request, int64_t deadline_ms,
+                              tdm__reserve_actor_done *fn, void *arg)
+{
+    struct placing *placing = calloc(1, sizeof(*placing));
+    bool in_group = !tdm__id_is_none(&request->group);
+    char actor_key[TDM__STORE_KEY_BYTES];
+    char group_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", tdm__store_key("actor", &request->actor, actor_key)};
+    uint32_t count = 2;
+    tdm_status status;
+
+    if (placing == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "placing an actor");
+    }
+    *placing = (struct placing){.request = *request, .fn = fn, .arg = arg};
+    patterns[count++] =
+        in_group ? tdm__store_key("group", &request->group, group_key) : "free/*";
+    if (request->name_key[0] != '\0') {
+        patterns[count++] = request->name_key;
+    }
+    status = tdm__txn_run(loop, store, patterns, count, deadline_ms, placing_body, placing_done,
+                          placing);
+    if (status != TDM_OK) {
+        free(placing);
+    }
+    return status;
+}
+
+/* ---- an actor leaves its place ------------------------------------------------------------
+ */
+
+struct leaving {
+    struct tdm__actor_record actor;
+    tdm__reserve_done *fn;
+    void *arg;
+};
+
+static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *node_id,
+                                    const struct tdm__grant *grant)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record = tdm__txn_find(txn, tdm__store_key("free", node_id, key));
+    struct tdm__node_resources node;
+
+    if (record == NULL) {
+        return TDM_OK; /* the node has left, and all it had */
+    }
+    TDM_TRY(tdm__free_record_read(record, &node));
+    TDM_TRY(tdm__pool_give_back(&node.pool, grant));
+    return tdm__free_record_put(txn, &node);
+}
+
+static tdm_status give_back_to_bundle(struct tdm__txn *txn,
+                                      const struct tdm__actor_record *actor)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__group_record group;
+    tdm_status status = TDM_OK;
+
+    if (record == NULL) {
+        return TDM_OK; /* removed, with all that its bundles held */
+    }
+    TDM_TRY(tdm__group_record_read(record, &group));
+    if (actor->bundle < group.bundles_count) {
+        status = tdm__pool_give_back(&group.bundles[actor->bundle].pool, &actor->grant);
+    }
+    if (status == TDM_OK) {
+        status = tdm__group_record_put(txn, key, &group);
+    }
+    tdm__group_record_fini(&group);
+    return status;
+}
+
+static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
+{
+    struct leaving *leaving = arg;
+    const struct tdm__actor_record *actor = &leaving->actor;
+    char key[TDM__STORE_KEY_BYTES];
+
+    if (tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key)) == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__txn_delete(txn, key));
+    if (actor->name_key[0] != '\0') {
+        TDM_TRY(tdm__txn_delete(txn, actor->name_key));
+    }
+    return tdm__id_is_none(&actor->group) ? give_back_to_node(txn, &actor->node, &actor->grant)
+                                          : give_back_to_bundle(txn, actor);
+}
+
+static void leaving_done(void *arg, tdm_status status, const char *detail)
+{
+    struct leaving *leaving = arg;
+
+    leaving->fn(leaving->arg, status, detail);
+    free(leaving);
+}
+
+tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__actor_record *actor, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg)
+{
+    struct leaving *leaving = calloc(1, sizeof(*leaving));
+    char actor_key[TDM__STORE_KEY_BYTES];
+    char place_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[3] = {tdm__store_key("actor", &actor->actor, actor_key)};
+    uint32_t count = 1;
+    tdm_status status;
+
+    if (leaving == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "releasing an actor's place");
+    }
+    *leaving = (struct leaving){*actor, fn, arg};
+    patterns[count++] = tdm__id_is_none(&actor->group)
+                            ? tdm__store_key("free", &actor->node, place_key)
+                            : tdm__store_key("group", &actor->group, place_key);
+    if (actor->name_key[0] != '\0') {
+        patterns[count++] = actor->name_key;
+    }
+    status = tdm__txn_run(loop, store, patterns, count, deadline_ms, leaving_body, leaving_done,
+                          leaving);
+    if (status != TDM_OK) {
+        free(leaving);
+    }
+    return status;
+}

@@ -1,0 +1,59 @@
+/* reserve.h - places for actors and groups, taken and given back in the cluster's store. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_RESERVE_H
+#define TDM_SCHEDULER_RESERVE_H
+
+#include "scheduler/records.h"
+
+/* Every node plans for its own drivers on the state that all nodes share, and commits the plan
+ * with the versions of what it read: two that take the same GPU at once cannot both succeed,
+ * and the loser plans again. What the records hold is in scheduler/records.h. */
+
+/* Adds the node, or its record anew after its lease was lost: what groups hold on it, and what
+ * `grants` (its actors outside groups) hold, is taken from `totals` again.  All structs are
+ * copied. */
+typedef void tdm__reserve_done(void *arg, tdm_status status, const char *detail);
+tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
+                             const struct tdm__node_record *record,
+                             const struct tdm__node_resources *totals,
+                             const struct tdm__grant *grants, uint32_t grants_count,
+                             int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
+
+/* A place for one actor. */
+struct tdm__reserve_actor {
+    struct tdm__id actor;
+    struct tdm__id home;  /* the node that asks: preferred */
+    struct tdm__id group; /* none: anywhere */
+    uint32_t bundle;
+    struct tdm__resources wanted;
+    char name_key[TDM__STORE_KEY_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
+    char class_name[64];
+};
+struct tdm__reserved {
+    struct tdm__node_record node;
+    struct tdm__grant grant;
+};
+/* `reserved` is set on TDM_OK; else `detail` says what is missing: TDM_E_AGAIN (busy now),
+ * TDM_E_NO_RESOURCES (never), TDM_E_EXISTS, TDM_E_NOT_FOUND (no such group). */
+typedef void tdm__reserve_actor_done(void *arg, tdm_status status, const char *detail,
+                                     const struct tdm__reserved *reserved);
+tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__reserve_actor *request, int64_t deadline_ms,
+                              tdm__reserve_actor_done *fn, void *arg);
+/* Gives back what the actor holds, and its name.  Fine if that is gone already. */
+tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__actor_record *actor, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg);
+
+/* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
+typedef void tdm__reserve_group_done(void *arg, tdm_status status, const char *detail,
+                                     const struct tdm__group_record *group);
+tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__id *group, const struct tdm__resources *bundles,
+                              uint32_t bundles_count, enum tdm_placement_strategy strategy,
+                              int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg);
+tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__id *group, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg);
+
+#endif
