@@ -1,0 +1,299 @@
+/* actor.c - handles: create, find, call, kill, put. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/arguments.h"
+#include "actors/link.h"
+#include "actors/ref.h"
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- handles ------------------------------------------------------------------------------
+ */
+
+/* Takes the hold on `link` that the caller has, also on failure. */
+static tdm_status handle_create(struct tdm__link *link, tdm_actor **actor_out)
+{
+    tdm_actor *actor = calloc(1, sizeof(*actor));
+
+    if (actor == NULL) {
+        tdm__link_release(link);
+        return tdm__fail(TDM_E_NOMEM, "a handle to an actor");
+    }
+    actor->link = link;
+    *actor_out = actor;
+    return TDM_OK;
+}
+
+void tdm_actor_destroy(tdm_actor *actor)
+{
+    if (actor == NULL) {
+        return;
+    }
+    tdm__link_release(actor->link);
+    free(actor);
+}
+
+void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
+{
+    *info_out = actor->link->info;
+}
+
+/* ---- create -------------------------------------------------------------------------------
+ */
+
+/* The daemon's answer to "actor.create" or "actor.find": a description, or why there is none.
+ */
+static void on_described(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__link *link = arg;
+    tdm_document *document = NULL;
+
+    if (reply->status != TDM_OK) {
+        /* What the daemon says, or why it could not be asked. */
+        tdm__link_die(link, reply->status == TDM_E_CLOSED ? TDM_E_NODE_LOST : reply->status,
+                      reply->detail);
+    } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
+        tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
+    } else {
+        tdm__link_found(link, tdm_document_root(document));
+        tdm_document_destroy(document);
+    }
+    tdm__link_release(link);
+}
+
+static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_spec *spec)
+{
+    struct tdm__request request = {.method = "actor.create", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm__actor_spec_write(writer, spec);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        link->holders_count++;
+        status = tdm__conn_call(daemon, &request, on_described, link, NULL);
+        if (status != TDM_OK) {
+            link->holders_count--;
+        }
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
+                                   const struct tdm_actor_options *options,
+                                   struct tdm_bytes arguments, tdm_actor **actor_out)
+{
+    struct tdm__actor_spec *spec;
+    struct tdm__link *link;
+    tdm_status status;
+
+    TDM_TRY(tdm__actor_spec_make(class_name, options, arguments, &spec));
+    spec->creator = runtime->self.id;
+    memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
+    status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
+    if (status == TDM_OK) {
+        status = ask_for_actor(link, spec);
+        if (status != TDM_OK) {
+            tdm__link_release(link);
+        }
+    }
+    tdm__actor_spec_destroy(spec);
+    return status == TDM_OK ? handle_create(link, actor_out) : status;
+}
+
+tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
+                            const struct tdm_actor_options *options, tdm_actor **actor_out,
+                            const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    if (status == TDM_OK) {
+        status = tdm_actor_create_packed(runtime, class_name, options, tdm_writer_bytes(writer),
+                                         actor_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static bool link_is_settled(void *arg)
+{
+    const struct tdm__link *link = arg;
+
+    return link->state != TDM__LINK_CREATING;
+}
+
+tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
+{
+    struct tdm__link *link = actor->link;
+    tdm_status status =
+        tdm__loop_run(link->runtime->loop, link_is_settled, link, tdm__deadline_in(timeout_ms));
+
+    if (status != TDM_OK) {
+        return tdm__fail(status, "actor %s is not ready after %lld ms", link->label,
+                         (long long)timeout_ms);
+    }
+    if (link->state == TDM__LINK_DEAD) {
+        return tdm__fail(link->death_status, "%s", link->death);
+    }
+    return TDM_OK;
+}
+
+/* ---- find ---------------------------------------------------------------------------------
+ */
+
+/* answer: (id, class name, description) */
+static tdm_status adopt_found(tdm_runtime *runtime, const char *name, const tdm_value *answer,
+                              struct tdm__link **link_out)
+{
+    const char *id_text;
+    const char *class_name;
+    const tdm_value *description;
+    struct tdm__id id;
+
+    TDM_TRY(tdm_unpack(answer, "ssv", &id_text, &class_name, &description));
+    TDM_TRY(tdm__id_parse(id_text, &id));
+    *link_out = tdm__link_find(runtime, &id);
+    if (*link_out == NULL) {
+        TDM_TRY(tdm__link_create(runtime, &id, name, class_name, link_out));
+        tdm__link_found(*link_out, description);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
+                          tdm_actor **actor_out)
+{
+    tdm_document *answer = NULL;
+    struct tdm__link *link;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "ss", runtime->name_space, name);
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(runtime, "actor.find", tdm_writer_bytes(writer), timeout_ms,
+                                  &answer);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        status = adopt_found(runtime, name, tdm_document_root(answer), &link);
+        tdm_document_destroy(answer);
+    }
+    return status == TDM_OK ? handle_create(link, actor_out) : status;
+}
+
+/* ---- kill ---------------------------------------------------------------------------------
+ */
+
+tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
+{
+    struct tdm__link *link = actor->link;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes));
+    if (status == TDM_OK) {
+        link->holders_count++;
+        status = tdm__runtime_ask(link->runtime, "actor.kill", tdm_writer_bytes(writer),
+                                  timeout_ms, NULL);
+        tdm__link_release(link);
+    }
+    tdm_writer_destroy(writer);
+    return tdm__wrap(status, "killing actor %s", link->label);
+}
+
+/* ---- calls --------------------------------------------------------------------------------
+ */
+
+/* Takes `arguments`. */
+static tdm_status call_with(tdm_actor *actor, const char *method,
+                            struct tdm__arguments *arguments, tdm_ref **ref_out)
+{
+    tdm_ref *ref = NULL;
+    tdm_status status = TDM_OK;
+
+    if (ref_out != NULL) {
+        status = tdm__ref_create(actor->link->runtime, &ref);
+    }
+    if (status == TDM_OK) {
+        status = tdm__link_call(actor->link, method, arguments, ref);
+    }
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        tdm_ref_release(ref);
+        return status;
+    }
+    if (ref_out != NULL) {
+        *ref_out = ref;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
+                          const char *format, ...)
+{
+    struct tdm__arguments *arguments;
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = tdm__arguments_make(format, args, &arguments);
+    va_end(args);
+    return status == TDM_OK ? call_with(actor, method, arguments, ref_out) : status;
+}
+
+tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
+                                 tdm_ref **ref_out)
+{
+    struct tdm__arguments *arguments;
+
+    TDM_TRY(tdm__arguments_of_packed(packed, &arguments));
+    return call_with(actor, method, arguments, ref_out);
+}
+
+static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
+{
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(tdm_document_parse(packed, &document));
+    status = tdm__ref_create(runtime, ref_out);
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return status;
+    }
+    tdm__ref_complete(*ref_out, TDM_OK, NULL, document);
+    return TDM_OK;
+}
+
+tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    if (status == TDM_OK) {
+        status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}

@@ -1,0 +1,107 @@
+/* call.c - one call inside the actor that runs it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/call.h"
+
+#include "actors/class.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+
+tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
+{
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = tdm_unpack_va(call->arguments, format, args);
+    va_end(args);
+    return tdm__wrap(status, "the arguments");
+}
+
+const tdm_value *tdm_call_arguments(tdm_call *call)
+{
+    return call->arguments;
+}
+
+int64_t tdm_call_remaining_ms(tdm_call *call)
+{
+    return tdm__deadline_left(call->deadline_ms);
+}
+
+tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
+{
+    if (call->replied) {
+        return tdm__fail(TDM_E_STATE, "a method replies at most once");
+    }
+    call->replied = true;
+    if (call->incoming != NULL) {
+        tdm__incoming_reply(call->incoming, packed_array, NULL, 0);
+        call->incoming = NULL;
+        call->arguments = NULL; /* they lived in the call */
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static void answer_without_reply(tdm_call *call, tdm_status status)
+{
+    if (call->incoming == NULL) {
+        return; /* replied before it failed: the reply stands */
+    }
+    if (status == TDM_OK) {
+        tdm__incoming_reply_pack(call->incoming, "");
+    } else {
+        tdm__incoming_fail(call->incoming, status, tdm_error_detail());
+    }
+}
+
+void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
+                   struct tdm__incoming *incoming)
+{
+    const struct tdm_method_entry *method =
+        tdm__class_method(actor_class, tdm__incoming_method(incoming));
+    tdm_call call = {.incoming = incoming, .deadline_ms = tdm__incoming_deadline(incoming)};
+    char methods[512];
+    tdm_status status;
+
+    if (method == NULL) {
+        status = tdm__fail(TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
+                           actor_class->name, tdm__incoming_method(incoming),
+                           tdm__class_methods_text(actor_class, methods, sizeof(methods)));
+    } else {
+        status = tdm__incoming_value(incoming, &call.arguments);
+        if (status == TDM_OK) {
+            (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
+            status = method->run(&call, self);
+        }
+    }
+    answer_without_reply(&call, status);
+}
+
+tdm_status tdm__call_construct(const struct tdm_actor_class *actor_class, void *self,
+                               const tdm_value *arguments)
+{
+    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER};
+
+    if (actor_class->construct == NULL) {
+        return TDM_OK;
+    }
+    return actor_class->construct(&call, self);
+}

@@ -1,0 +1,26 @@
+/* call.h - one call inside the actor that runs it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_CALL_H
+#define TDM_ACTORS_CALL_H
+
+#include "runtime/rpc/rpc.h"
+
+#include <stdbool.h>
+#include <tandem/actor.h>
+
+/* Lives on the stack of whoever runs the method. */
+struct tdm_call {
+    struct tdm__incoming *incoming; /* NULL for a constructor, and once it has been answered */
+    const tdm_value *arguments;     /* borrowed */
+    int64_t deadline_ms;
+    bool replied;
+};
+
+/* Runs a method of `actor_class` and answers, whatever happens.  Takes `incoming`. */
+void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
+                   struct tdm__incoming *incoming);
+/* Runs the constructor, if there is one. */
+tdm_status tdm__call_construct(const struct tdm_actor_class *actor_class, void *self,
+                               const tdm_value *arguments);
+
+#endif

@@ -1,0 +1,70 @@
+/* link.h - this process's way to one actor: the calls that wait, that fly, and why they fail.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_LINK_H
+#define TDM_ACTORS_LINK_H
+
+#include "actors/ref.h"
+#include "actors/runtime.h"
+
+#include <tandem/actor.h>
+
+/* There is one link for each actor that this process knows, shared by its handles.
+ *
+ *   CREATING   the daemon has been asked for the actor, or for its address: calls wait here
+ *   OPEN       connected (or connecting): calls leave in the order they were made
+ *   ASKING     the connection ended: the daemon is asked what became of the actor
+ *   DEAD       it ended; every call fails at once with `death`
+ *
+ * A call leaves only when the references among its arguments are done; those made after it wait
+ * behind it, so that the order of calls is the order of the caller. */
+enum tdm__link_state { TDM__LINK_CREATING, TDM__LINK_OPEN, TDM__LINK_ASKING, TDM__LINK_DEAD };
+
+struct tdm__outgoing;
+
+struct tdm__link {
+    tdm_runtime *runtime; /* borrowed */
+    struct tdm__link *next;
+    uint32_t holders_count; /* handles, and one while the daemon has been asked */
+    enum tdm__link_state state;
+    struct tdm_actor_info info;
+    struct tdm__id id;
+    char label[80]; /* for messages */
+    struct tdm__conn *conn;
+    struct tdm__outgoing *waiting_head; /* made, not sent */
+    struct tdm__outgoing *waiting_tail;
+    struct tdm__outgoing *flying; /* sent, not answered */
+    tdm_status death_status;
+    char *death; /* owned; NULL until DEAD */
+};
+
+/* A tdm_actor handle is a hold on a link. */
+struct tdm_actor {
+    struct tdm__link *link;
+};
+
+/* A link in state CREATING for an actor to be; one holder. */
+tdm_status tdm__link_create(tdm_runtime *runtime, const struct tdm__id *id, const char *name,
+                            const char *class_name, struct tdm__link **link_out);
+/* The one of that actor, with one more holder; NULL if this process does not know it. */
+struct tdm__link *tdm__link_find(tdm_runtime *runtime, const struct tdm__id *id);
+void tdm__link_release(struct tdm__link *link);
+/* For the end of the runtime: fails all its calls and frees it, whoever holds it. */
+void tdm__link_destroy(struct tdm__link *link);
+
+/* What the daemon says of a living actor: pid, node, GPUs, addresses.  Connects and sends what
+ * waits; a description that cannot be read or reached is the actor's death. */
+void tdm__link_found(struct tdm__link *link, const tdm_value *description);
+/* The actor will not come, or has ended. */
+void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail);
+
+/* Queues a call, or fails it at once if the actor is dead.  `ref` (may be NULL) gains a holder.
+ * Takes `arguments` on TDM_OK. */
+struct tdm__arguments;
+tdm_status tdm__link_call(struct tdm__link *link, const char *method,
+                          struct tdm__arguments *arguments, tdm_ref *ref);
+
+/* Sends, on every link, what waited for a reference that is done now. */
+void tdm__links_pump(tdm_runtime *runtime);
+
+#endif

@@ -1,0 +1,609 @@
+/* actor_life.c - an actor on its node: placed, started, alive, ended, remembered. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/bootstrap.h"
+#include "actors/node/actor_entry.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PLACE_DEADLINE_MS = 10000, LEAVE_MS = 5000 };
+
+/* ---- the table ---------------------------------------------------------------------------- */
+
+struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct tdm__id *id)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (tdm__id_equal(&entry->spec->id, id)) {
+            return entry;
+        }
+    }
+    return NULL;
+}
+
+const struct tombstone *tdm__tombstone_find(struct tdm__node *node, const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < TOMBSTONES_MAX; i++) {
+        if (tdm__id_equal(&node->actors->tombstones[i].id, id)) {
+            return &node->actors->tombstones[i];
+        }
+    }
+    return NULL;
+}
+
+struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec,
+                                         enum actor_state state)
+{
+    struct actor_entry *entry = calloc(1, sizeof(*entry));
+
+    if (entry == NULL) {
+        return NULL;
+    }
+    entry->node = node;
+    entry->state = state;
+    entry->spec = spec;
+    (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, entry->label,
+                           sizeof(entry->label));
+    entry->next = node->actors->all;
+    node->actors->all = entry;
+    return entry;
+}
+
+void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind, bool end_is_success,
+                           struct tdm__incoming *incoming)
+{
+    struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+    if (waiter == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "one more who waits for an actor");
+        return;
+    }
+    *waiter = (struct waiter){entry->waiters, kind, incoming, end_is_success};
+    entry->waiters = waiter;
+}
+
+static bool anything_matches(struct tdm__node *node, const struct ender *ender)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (ender->matches(entry->spec, &ender->key)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void tell_enders(struct tdm__node *node)
+{
+    struct ender **place = &node->actors->enders;
+
+    while (*place != NULL) {
+        struct ender *ender = *place;
+
+        if (anything_matches(node, ender)) {
+            place = &ender->next;
+            continue;
+        }
+        *place = ender->next;
+        ender->fn(ender->arg);
+        free(ender);
+    }
+}
+
+static void answer_waiters(struct actor_entry *entry, tdm_status status, const char *text)
+{
+    while (entry->waiters != NULL) {
+        struct waiter *waiter = entry->waiters;
+
+        entry->waiters = waiter->next;
+        if (waiter->end_is_success) {
+            tdm__incoming_reply_pack(waiter->incoming, "");
+        } else {
+            tdm__incoming_fail(waiter->incoming, status, text);
+        }
+        free(waiter);
+    }
+}
+
+/* Takes it out of the table; whoever waits reads `text`. */
+static void entry_remove(struct actor_entry *entry, tdm_status status, const char *text)
+{
+    struct tdm__node *node = entry->node;
+    struct actor_entry **place = &node->actors->all;
+    struct tombstone *tombstone = &node->actors->tombstones[node->actors->tombstones_next];
+
+    while (*place != entry) {
+        place = &(*place)->next;
+    }
+    *place = entry->next;
+    tombstone->id = entry->spec->id;
+    tombstone->status = status;
+    (void)snprintf(tombstone->text, sizeof(tombstone->text), "%s", text);
+    node->actors->tombstones_next = (node->actors->tombstones_next + 1) % TOMBSTONES_MAX;
+    answer_waiters(entry, status, text);
+    tdm__timer_destroy(entry->end_timer);
+    tdm__actor_spec_destroy(entry->spec);
+    free(entry);
+    tell_enders(node);
+}
+
+/* ---- placing ------------------------------------------------------------------------------ */
+
+static void start_on_other(struct actor_entry *entry, const struct tdm__reserved *reserved);
+
+static void make_record(struct actor_entry *entry, const struct tdm__reserve_actor *request,
+                        const struct tdm__reserved *reserved)
+{
+    entry->record = (struct tdm__actor_record){.actor = entry->spec->id,
+                                               .node = reserved->node.id,
+                                               .group = entry->spec->group,
+                                               .bundle = entry->spec->bundle,
+                                               .grant = reserved->grant};
+    memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
+    memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
+}
+
+static void make_request(const struct actor_entry *entry, struct tdm__reserve_actor *request)
+{
+    const struct tdm__actor_spec *spec = entry->spec;
+
+    *request = (struct tdm__reserve_actor){.actor = spec->id,
+                                           .home = entry->node->record.id,
+                                           .group = spec->group,
+                                           .bundle = spec->bundle,
+                                           .wanted = spec->wanted};
+    if (spec->name[0] != '\0') {
+        (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s",
+                       spec->name_space, spec->name);
+    }
+    memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
+}
+
+static void given_back(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__node *node = arg;
+
+    if (status != TDM_OK) {
+        tdm__log(TDM__WARN, "actors", "giving a place back: %s: %s", tdm_strerror(status),
+                 detail);
+    }
+    tdm__node_actors_retry(node);
+    tdm__node_groups_retry(node);
+}
+
+static void give_place_back(struct actor_entry *entry)
+{
+    struct tdm__node *node = entry->node;
+
+    if (tdm__release_actor(node->loop, node->store, &entry->record,
+                           tdm__deadline_in(PLACE_DEADLINE_MS), given_back, node) != TDM_OK) {
+        tdm__log(TDM__ERROR, "actors", "%s", tdm_error_detail());
+    }
+}
+
+static void placed(void *arg, tdm_status status, const char *detail,
+                   const struct tdm__reserved *reserved)
+{
+    struct actor_entry *entry = arg;
+    struct tdm__reserve_actor request;
+    char text[512];
+
+    if (status == TDM_E_AGAIN && !entry->unwanted) {
+        entry->state = ACTOR_WAITING;
+        tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
+        return;
+    }
+    if (status != TDM_OK) {
+        (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label,
+                       entry->unwanted ? "it was ended before it had a place" : detail);
+        entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : status, text);
+        return;
+    }
+    make_request(entry, &request);
+    make_record(entry, &request, reserved);
+    if (entry->unwanted) {
+        give_place_back(entry);
+        entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it was started");
+    } else if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
+        tdm__actor_entry_start(entry, &entry->record);
+    } else {
+        start_on_other(entry, reserved);
+    }
+}
+
+void tdm__actor_entry_place(struct actor_entry *entry)
+{
+    struct tdm__node *node = entry->node;
+    struct tdm__reserve_actor request;
+
+    entry->state = ACTOR_PLACING;
+    make_request(entry, &request);
+    if (tdm__reserve_actor(node->loop, node->store, &request, tdm__deadline_in(PLACE_DEADLINE_MS),
+                           placed, entry) != TDM_OK) {
+        entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
+    }
+}
+
+void tdm__node_actors_retry(struct tdm__node *node)
+{
+    struct actor_entry *next;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (entry->state == ACTOR_WAITING) {
+            tdm__actor_entry_place(entry);
+        }
+    }
+}
+
+/* ---- on another node ---------------------------------------------------------------------- */
+
+static void pass_on(struct waiter *waiter, struct tdm__reply *reply)
+{
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(waiter->incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(waiter->incoming, reply->status, reply->detail);
+    }
+}
+
+static void on_started_there(void *arg, struct tdm__reply *reply)
+{
+    struct actor_entry *entry = arg;
+
+    while (entry->waiters != NULL) {
+        struct waiter *waiter = entry->waiters;
+
+        entry->waiters = waiter->next;
+        pass_on(waiter, reply);
+        free(waiter);
+    }
+    if (reply->status != TDM_OK) {
+        entry_remove(entry, reply->status, reply->detail);
+    } else if (entry->unwanted) {
+        tdm__actor_entry_end(entry, true);
+    }
+}
+
+static void write_record(tdm_writer *writer, const struct actor_entry *entry)
+{
+    tdm_write_array(writer, 3);
+    tdm__actor_spec_write(writer, entry->spec);
+    tdm__grant_write(writer, &entry->record.grant);
+    tdm_write_string(writer, entry->record.name_key);
+}
+
+static void start_on_other(struct actor_entry *entry, const struct tdm__reserved *reserved)
+{
+    tdm_writer *writer;
+
+    entry->state = ACTOR_REMOTE;
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
+        return;
+    }
+    write_record(writer, entry);
+    tdm__node_forward(entry->node, &reserved->node.id, "actor.start", tdm_writer_bytes(writer),
+                      TDM__NEVER, on_started_there, entry);
+    tdm_writer_destroy(writer);
+}
+
+static void on_ended_there(void *arg, struct tdm__reply *reply)
+{
+    struct actor_entry *entry = arg;
+
+    entry_remove(entry, TDM_E_ACTOR_DIED,
+                 reply->status == TDM_OK ? "ended with its creator" : reply->detail);
+}
+
+/* ---- starting ----------------------------------------------------------------------------- */
+
+static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
+
+static tdm_status start_process(struct actor_entry *entry)
+{
+    const struct tdm__node *node = entry->node;
+    struct tdm__bootstrap bootstrap = {.node = node->record.id,
+                                       .gpus_count = entry->record.grant.gpus_count,
+                                       .spec = entry->spec};
+    int fd;
+    tdm_status status;
+
+    memcpy(bootstrap.token, node->token, sizeof(bootstrap.token));
+    memcpy(bootstrap.node_name, node->record.name, sizeof(bootstrap.node_name));
+    (void)snprintf(bootstrap.daemon_address, sizeof(bootstrap.daemon_address), "%s",
+                   node->record.unix_address);
+    memcpy(bootstrap.directory, node->directory, sizeof(bootstrap.directory));
+    memcpy(bootstrap.listen_host, node->listen_host, sizeof(bootstrap.listen_host));
+    for (uint32_t i = 0; i < bootstrap.gpus_count; i++) {
+        bootstrap.gpu_indices[i] = entry->record.grant.gpu_indices[i];
+    }
+    TDM_TRY(tdm__bootstrap_write(&bootstrap, &fd));
+    status = tdm__workers_start(node->workers, entry->spec, fd, on_worker_ended, entry,
+                                &entry->worker);
+    (void)close(fd);
+    return status;
+}
+
+void tdm__actor_entry_start(struct actor_entry *entry, const struct tdm__actor_record *record)
+{
+    char text[512];
+    tdm_status status;
+
+    entry->record = *record;
+    entry->state = ACTOR_STARTING;
+    status = start_process(entry);
+    if (status != TDM_OK) {
+        (void)snprintf(text, sizeof(text), "actor %s cannot be started on node %s: %s",
+                       entry->label, entry->node->record.name, tdm_error_detail());
+        give_place_back(entry);
+        entry_remove(entry, TDM_E_ACTOR_DIED, text);
+    }
+}
+
+void tdm__actor_entry_describe(const struct actor_entry *entry, tdm_writer *writer)
+{
+    char node_id[TDM__ID_TEXT_BYTES];
+
+    tdm_write_array(writer, 5);
+    tdm_write_int(writer, entry->pid);
+    tdm_write_string(writer, tdm__id_text(&entry->node->record.id, node_id));
+    tdm_write_array(writer, entry->record.grant.gpus_count);
+    for (uint32_t i = 0; i < entry->record.grant.gpus_count; i++) {
+        tdm_write_uint(writer, entry->record.grant.gpu_indices[i]);
+    }
+    tdm_write_string(writer, entry->unix_address);
+    tdm_write_string(writer, entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address);
+}
+
+void tdm__actor_entry_answer_described(const struct actor_entry *entry,
+                                       struct tdm__incoming *incoming)
+{
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+        return;
+    }
+    tdm__actor_entry_describe(entry, writer);
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+void tdm__actor_entry_constructed(struct actor_entry *entry, tdm_status status,
+                                  const char *detail, const char *unix_address,
+                                  const char *tcp_address)
+{
+    struct waiter **place = &entry->waiters;
+
+    if (status != TDM_OK) {
+        (void)snprintf(entry->failure, sizeof(entry->failure), "%s: %s", tdm_strerror(status),
+                       detail);
+        return; /* its process ends now */
+    }
+    entry->pid = entry->worker->pid;
+    (void)snprintf(entry->unix_address, sizeof(entry->unix_address), "%s", unix_address);
+    (void)snprintf(entry->tcp_address, sizeof(entry->tcp_address), "%s",
+                   tcp_address == NULL ? "" : tcp_address);
+    if (entry->state == ACTOR_STARTING) {
+        entry->state = ACTOR_ALIVE;
+    }
+    while (*place != NULL) {
+        struct waiter *waiter = *place;
+
+        if (waiter->kind != WAITS_FOR_LIFE) {
+            place = &waiter->next;
+            continue;
+        }
+        *place = waiter->next;
+        tdm__actor_entry_answer_described(entry, waiter->incoming);
+        free(waiter);
+    }
+}
+
+/* ---- ending ------------------------------------------------------------------------------- */
+
+static bool is_child(const struct tdm__actor_spec *spec, const void *key)
+{
+    return !spec->detached && tdm__id_equal(&spec->creator, key);
+}
+
+/* "actor trainer/2 died: node gpu-03, pid 4182, signal 9 (killed)" */
+static void write_death(const struct actor_entry *entry, int64_t pid, int wait_status, char *text,
+                        size_t text_bytes)
+{
+    char how[64];
+
+    if (entry->failure[0] != '\0') {
+        (void)snprintf(text, text_bytes, "actor %s died: node %s, pid %lld, %s", entry->label,
+                       entry->node->record.name, (long long)pid, entry->failure);
+        return;
+    }
+    (void)snprintf(text, text_bytes, "actor %s died: node %s, pid %lld, %s", entry->label,
+                   entry->node->record.name, (long long)pid,
+                   tdm__wait_status_text(wait_status, how, sizeof(how)));
+}
+
+static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status)
+{
+    struct actor_entry *entry = arg;
+    struct tdm__node *node = entry->node;
+    struct tdm__identity gone = {.kind = TDM__PEER_WORKER,
+                                 .id = entry->spec->id,
+                                 .node = node->record.id,
+                                 .pid = worker->pid};
+    char text[512];
+
+    write_death(entry, worker->pid, wait_status, text, sizeof(text));
+    tdm__log(entry->state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s", text);
+    (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
+    entry->worker = NULL;
+    if (entry->unix_address[0] != '\0') {
+        (void)unlink(entry->unix_address + strlen("unix:"));
+    }
+    tdm__services_peer_gone(node->services, &gone);
+    tdm__node_actors_end(node, is_child, &gone.id, true, NULL, NULL);
+    tdm__node_groups_creator_gone(node, &gone.id);
+    if (!node->stopping) {
+        tdm__workers_sweep_orphans(node->workers,
+                                   node->spare_child == NULL ? 0 : node->spare_child());
+    }
+    give_place_back(entry);
+    entry_remove(entry, TDM_E_ACTOR_DIED, text);
+}
+
+static void on_end_timer(void *arg)
+{
+    struct actor_entry *entry = arg;
+
+    if (entry->worker != NULL) {
+        tdm__log(TDM__INFO, "actors", "actor %s did not leave within %d ms: killing pid %d",
+                 entry->label, (int)LEAVE_MS, (int)entry->worker->pid);
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+static void ask_to_leave(struct actor_entry *entry)
+{
+    struct tdm__request request = {
+        .method = "worker.exit", .packed = {"\x90", 1}, .deadline_ms = tdm__deadline_in(LEAVE_MS)};
+
+    tdm__worker_may_leave(entry->worker);
+    if (entry->worker->conn == NULL ||
+        tdm__timer_create(entry->node->loop, on_end_timer, entry, &entry->end_timer) != TDM_OK ||
+        tdm__timer_set(entry->end_timer, tdm__deadline_in(LEAVE_MS)) != TDM_OK ||
+        tdm__conn_call(entry->worker->conn, &request, NULL, NULL, NULL) != TDM_OK) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
+{
+    switch (entry->state) {
+    case ACTOR_PLACING:
+        entry->unwanted = true;
+        break;
+    case ACTOR_WAITING:
+        entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it had a place");
+        break;
+    case ACTOR_REMOTE:
+        if (!entry->unwanted || entry->waiters == NULL) {
+            tdm__node_ask_about(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
+                                tdm__deadline_in(LEAVE_MS), on_ended_there, entry);
+        }
+        entry->unwanted = true;
+        break;
+    case ACTOR_STARTING:
+    case ACTOR_ALIVE:
+        entry->state = ACTOR_ENDING;
+        if (at_once) {
+            tdm__worker_kill(entry->worker);
+        } else {
+            ask_to_leave(entry);
+        }
+        break;
+    case ACTOR_ENDING:
+        if (at_once && entry->worker != NULL) {
+            tdm__worker_kill(entry->worker);
+        }
+        break;
+    }
+}
+
+void tdm__node_actors_end(struct tdm__node *node,
+                          bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
+                          const void *key, bool at_once, void (*fn)(void *arg), void *arg)
+{
+    struct actor_entry *next;
+
+    if (fn != NULL) {
+        struct ender *ender = calloc(1, sizeof(*ender));
+
+        TDM_ASSERT(ender != NULL);
+        *ender = (struct ender){.next = node->actors->enders, .matches = matches, .fn = fn, .arg = arg};
+        if (key != NULL) {
+            ender->key = *(const struct tdm__id *)key;
+        }
+        node->actors->enders = ender;
+    }
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (matches(entry->spec, key)) {
+            tdm__actor_entry_end(entry, at_once);
+        }
+    }
+    tell_enders(node);
+}
+
+/* ---- the whole table ---------------------------------------------------------------------- */
+
+tdm_status tdm__node_actors_create(struct tdm__node *node)
+{
+    node->actors = calloc(1, sizeof(*node->actors));
+    return node->actors == NULL ? tdm__fail(TDM_E_NOMEM, "the table of actors") : TDM_OK;
+}
+
+void tdm__node_actors_destroy(struct tdm__node *node)
+{
+    if (node->actors == NULL) {
+        return;
+    }
+    while (node->actors->all != NULL) {
+        entry_remove(node->actors->all, TDM_E_ACTOR_DIED, "its node has stopped");
+    }
+    while (node->actors->enders != NULL) {
+        struct ender *ender = node->actors->enders;
+
+        node->actors->enders = ender->next;
+        free(ender);
+    }
+    free(node->actors);
+    node->actors = NULL;
+}
+
+struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
+{
+    struct tdm__grant *grants;
+    uint32_t count = 0;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    grants = calloc(count + 1, sizeof(*grants));
+    TDM_ASSERT(grants != NULL);
+    *count_out = 0;
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        bool has_place = entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE ||
+                         entry->state == ACTOR_ENDING;
+
+        if (has_place && tdm__id_is_none(&entry->record.group)) {
+            grants[(*count_out)++] = entry->record.grant;
+        }
+    }
+    return grants;
+}
+
+void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)
+{
+    static const char *const states[] = {"placing", "waiting", "starting",
+                                         "alive",   "ending",  "remote"};
+    uint32_t count = 0;
+    char id[TDM__ID_TEXT_BYTES];
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        count++;
+    }
+    tdm_write_array(writer, count);
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        tdm_write_array(writer, 5);
+        tdm_write_string(writer, tdm__id_text(&entry->spec->id, id));
+        tdm_write_string(writer, entry->spec->name);
+        tdm_write_string(writer, entry->spec->class_name);
+        tdm_write_string(writer, states[entry->state]);
+        tdm_write_int(writer, entry->worker == NULL ? 0 : entry->worker->pid);
+    }
+}

@@ -1,0 +1,207 @@
+/* node.c - a node of the cluster: joins, renews its lease, ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/node.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { STORE_DEADLINE_MS = 10000 };
+
+/* ---- the lease ---------------------------------------------------------------------------- */
+
+static void rejoin(struct tdm__node *node);
+
+static void renewed(void *arg, tdm_status status)
+{
+    struct tdm__node *node = arg;
+
+    node->renewing = false;
+    if (status == TDM_E_CONFLICT) {
+        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
+                 node->record.name);
+        rejoin(node);
+    } else if (status != TDM_OK) {
+        tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
+                 tdm_error_detail());
+    }
+}
+
+static void on_renew_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+    char node_key[TDM__STORE_KEY_BYTES];
+    char free_key[TDM__STORE_KEY_BYTES];
+    struct tdm__write writes[2] = {
+        {.kind = TDM__WRITE_TOUCH,
+         .key = tdm__store_key("node", &node->record.id, node_key),
+         .version = TDM__VERSION_ANY,
+         .lease_ms = TDM__NODE_LEASE_MS},
+        {.kind = TDM__WRITE_TOUCH,
+         .key = tdm__store_key("free", &node->record.id, free_key),
+         .version = TDM__VERSION_ANY,
+         .lease_ms = TDM__NODE_LEASE_MS},
+    };
+
+    (void)tdm__timer_set(node->renew_timer, tdm__deadline_in(TDM__NODE_RENEW_MS));
+    tdm__workers_sweep_orphans(node->workers,
+                               node->spare_child == NULL ? 0 : node->spare_child());
+    tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
+    tdm__node_groups_retry(node);
+    if (!node->renewing) {
+        node->renewing = true;
+        node->store->ops->commit(node->store, writes, 2, tdm__deadline_in(TDM__NODE_LEASE_MS),
+                                 renewed, node);
+    }
+}
+
+static void rejoined(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__node *node = arg;
+
+    node->renewing = false;
+    if (status != TDM_OK) {
+        tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
+    }
+}
+
+static void rejoin(struct tdm__node *node)
+{
+    uint32_t grants_count;
+    struct tdm__grant *grants = tdm__node_actor_grants(node, &grants_count);
+
+    node->renewing = true;
+    if (tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, grants,
+                          grants_count, tdm__deadline_in(STORE_DEADLINE_MS), rejoined,
+                          node) != TDM_OK) {
+        node->renewing = false;
+    }
+    free(grants);
+}
+
+/* ---- start and end ------------------------------------------------------------------------ */
+
+tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg)
+{
+    TDM_TRY(tdm__workers_create(node->rpc, node->worker_program, &node->workers));
+    TDM_TRY(tdm__node_actors_create(node));
+    TDM_TRY(tdm__node_groups_create(node));
+    TDM_TRY(tdm__node_peers_create(node));
+    TDM_TRY(tdm__timer_create(node->loop, on_renew_timer, node, &node->renew_timer));
+    TDM_TRY(tdm__timer_set(node->renew_timer, tdm__deadline_in(TDM__NODE_RENEW_MS)));
+    return tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, NULL, 0,
+                             tdm__deadline_in(STORE_DEADLINE_MS), fn, arg);
+}
+
+static bool is_any(const struct tdm__actor_spec *spec, const void *key)
+{
+    (void)spec;
+    (void)key;
+    return true;
+}
+
+void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg)
+{
+    node->stopping = true;
+    tdm__node_actors_end(node, is_any, NULL, false, fn, arg);
+}
+
+void tdm__node_stop(struct tdm__node *node)
+{
+    node->stopping = true;
+    tdm__timer_destroy(node->renew_timer);
+    node->renew_timer = NULL;
+    if (node->workers != NULL) {
+        tdm__workers_destroy(node->workers);
+        node->workers = NULL;
+    }
+    tdm__node_peers_destroy(node);
+    tdm__node_groups_destroy(node);
+    tdm__node_actors_destroy(node);
+}
+
+static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
+{
+    return !spec->detached && tdm__id_equal(&spec->creator, key);
+}
+
+void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *peer)
+{
+    if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+        tdm__node_actors_end(node, is_creator, &peer->id, true, NULL, NULL);
+        tdm__node_groups_creator_gone(node, &peer->id);
+        tdm__services_peer_gone(node->services, peer);
+    }
+}
+
+/* ---- the service "node" ------------------------------------------------------------------- */
+
+static void serve_describe(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    tdm__incoming_reply_pack(incoming, "sss", tdm__id_text(&node->record.id, id),
+                             node->record.name, node->directory);
+}
+
+
+/* answer: [(id, name, unix address, tcp address, pid, resources) …] */
+static void listed(void *arg, tdm_status status, const struct tdm__record *records,
+                   uint32_t records_count)
+{
+    struct tdm__incoming *incoming = arg;
+    tdm_writer *writer;
+    char id[TDM__ID_TEXT_BYTES];
+
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+        return;
+    }
+    tdm_write_array(writer, records_count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        struct tdm__node_record record;
+
+        if (tdm__node_record_read(&records[i], &record) != TDM_OK) {
+            tdm_write_nil(writer);
+            continue;
+        }
+        tdm_write_array(writer, 5);
+        tdm_write_string(writer, tdm__id_text(&record.id, id));
+        tdm_write_string(writer, record.name);
+        tdm_write_string(writer, record.unix_address);
+        tdm_write_string(writer, record.tcp_address);
+        tdm_write_int(writer, record.pid);
+    }
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+static void node_serve(void *self, struct tdm__incoming *incoming)
+{
+    static const char *const nodes[] = {"node/*"};
+    struct tdm__node *node = self;
+    const char *method = tdm__incoming_method(incoming);
+
+    if (strcmp(method, "node.describe") == 0) {
+        serve_describe(node, incoming);
+    } else if (strcmp(method, "node.list") == 0) {
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(STORE_DEADLINE_MS), listed,
+                               incoming);
+    } else {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
+    }
+}
+
+const struct tdm__service_ops tdm__node_service = {.prefix = "node", .serve = node_serve};
+const struct tdm__service_ops tdm__actor_service = {.prefix = "actor",
+                                                    .serve = tdm__node_actors_serve};
+const struct tdm__service_ops tdm__group_service = {.prefix = "group",
+                                                    .serve = tdm__node_groups_serve};

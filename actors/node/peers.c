@@ -1,0 +1,205 @@
+/* peers.c - the way to other nodes' daemons. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/node.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOOK_UP_MS = 3000 };
+
+/* A connection to another daemon, kept while it lasts. */
+struct peer {
+    struct tdm__node_peers *peers;
+    struct peer *next;
+    struct tdm__id id;
+    struct tdm__conn *conn;
+};
+
+struct tdm__node_peers {
+    struct peer *all;
+};
+
+/* A call on its way: first the other node's address is looked up, then it is sent. */
+struct forward {
+    struct tdm__node *node;
+    struct tdm__id other;
+    char method[TDM__RPC_NAME_BYTES_MAX + 1];
+    void *bytes; /* owned */
+    size_t bytes_count;
+    int64_t deadline_ms;
+    tdm__reply_fn *fn;
+    void *arg;
+};
+
+static void forward_free(struct forward *forward)
+{
+    free(forward->bytes);
+    free(forward);
+}
+
+static void forward_fails(struct forward *forward, tdm_status status, const char *detail)
+{
+    struct tdm__reply reply = {.status = status, .detail = detail};
+
+    if (forward->fn != NULL) {
+        forward->fn(forward->arg, &reply);
+    }
+    forward_free(forward);
+}
+
+static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                           const char *detail)
+{
+    struct peer *peer = arg;
+    struct peer **place = &peer->peers->all;
+
+    (void)conn;
+    (void)reason;
+    (void)detail;
+    while (*place != peer) {
+        place = &(*place)->next;
+    }
+    *place = peer->next;
+    free(peer);
+}
+
+static tdm_status connect_peer(struct tdm__node *node, const struct tdm__node_record *record,
+                               struct tdm__conn **conn_out)
+{
+    struct peer *peer = calloc(1, sizeof(*peer));
+    const char *address =
+        record->tcp_address[0] != '\0' ? record->tcp_address : record->unix_address;
+    tdm_status status;
+
+    if (peer == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a connection to node %s", record->name);
+    }
+    status = tdm__rpc_connect(node->rpc, address, &peer->conn);
+    if (status != TDM_OK) {
+        free(peer);
+        return status;
+    }
+    peer->peers = node->peers;
+    peer->id = record->id;
+    peer->next = node->peers->all;
+    node->peers->all = peer;
+    tdm__conn_on_closed(peer->conn, on_peer_closed, peer);
+    *conn_out = peer->conn;
+    return TDM_OK;
+}
+
+static void on_forward_reply(void *arg, struct tdm__reply *reply)
+{
+    struct forward *forward = arg;
+
+    if (reply->status == TDM_E_CLOSED) {
+        reply->status = TDM_E_NODE_LOST;
+    }
+    if (forward->fn != NULL) {
+        forward->fn(forward->arg, reply);
+    }
+    forward_free(forward);
+}
+
+static void forward_send(struct forward *forward, struct tdm__conn *conn)
+{
+    struct tdm__request request = {.method = forward->method,
+                                   .packed = {forward->bytes, forward->bytes_count},
+                                   .deadline_ms = forward->deadline_ms};
+
+    if (tdm__conn_call(conn, &request, on_forward_reply, forward, NULL) != TDM_OK) {
+        forward_fails(forward, TDM_E_NODE_LOST, tdm_error_detail());
+    }
+}
+
+static void on_address(void *arg, tdm_status status, const struct tdm__record *records,
+                       uint32_t records_count)
+{
+    struct forward *forward = arg;
+    struct tdm__node_record record;
+    struct tdm__conn *conn;
+    char id[TDM__ID_TEXT_BYTES];
+    char detail[128];
+
+    if (status == TDM_OK && records_count == 0) {
+        (void)snprintf(detail, sizeof(detail), "node %s has left the cluster",
+                       tdm__id_text(&forward->other, id));
+        forward_fails(forward, TDM_E_NODE_LOST, detail);
+        return;
+    }
+    if (status == TDM_OK) {
+        status = tdm__node_record_read(&records[0], &record);
+    }
+    if (status == TDM_OK) {
+        status = connect_peer(forward->node, &record, &conn);
+    }
+    if (status != TDM_OK) {
+        forward_fails(forward, status, tdm_error_detail());
+        return;
+    }
+    forward_send(forward, conn);
+}
+
+void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, const char *method,
+                       struct tdm_bytes packed, int64_t deadline_ms, tdm__reply_fn *fn, void *arg)
+{
+    struct forward *forward = calloc(1, sizeof(*forward));
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("node", other, key)};
+
+    TDM_ASSERT(forward != NULL);
+    *forward = (struct forward){.node = node,
+                                .other = *other,
+                                .bytes = malloc(packed.size_bytes + 1),
+                                .bytes_count = packed.size_bytes,
+                                .deadline_ms = deadline_ms,
+                                .fn = fn,
+                                .arg = arg};
+    TDM_ASSERT(forward->bytes != NULL);
+    memcpy(forward->bytes, packed.data, packed.size_bytes);
+    (void)snprintf(forward->method, sizeof(forward->method), "%s", method);
+    for (struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
+        if (tdm__id_equal(&peer->id, other)) {
+            forward_send(forward, peer->conn);
+            return;
+        }
+    }
+    node->store->ops->read(node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS), on_address,
+                           forward);
+}
+
+void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other, const char *method,
+                         const struct tdm__id *actor, int64_t deadline_ms, tdm__reply_fn *fn,
+                         void *arg)
+{
+    uint8_t packed[3 + sizeof(actor->bytes)] = {0x91, 0xc4, sizeof(actor->bytes)}; /* [bin 16] */
+
+    memcpy(packed + 3, actor->bytes, sizeof(actor->bytes));
+    tdm__node_forward(node, other, method, (struct tdm_bytes){packed, sizeof(packed)}, deadline_ms,
+                      fn, arg);
+}
+
+tdm_status tdm__node_peers_create(struct tdm__node *node)
+{
+    node->peers = calloc(1, sizeof(*node->peers));
+    return node->peers == NULL ? tdm__fail(TDM_E_NOMEM, "the table of nodes") : TDM_OK;
+}
+
+void tdm__node_peers_destroy(struct tdm__node *node)
+{
+    while (node->peers != NULL && node->peers->all != NULL) {
+        struct peer *peer = node->peers->all;
+
+        tdm__conn_on_closed(peer->conn, NULL, NULL);
+        tdm__conn_close(peer->conn);
+        node->peers->all = peer->next;
+        free(peer);
+    }
+    free(node->peers);
+    node->peers = NULL;
+}

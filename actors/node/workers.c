@@ -1,0 +1,569 @@
+/* workers.c - the processes of a node: started by exec or by fork from a template. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/workers.h"
+
+#include "actors/bootstrap.h"
+#include "actors/template.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/fdpass.h"
+#include "runtime/log.h"
+#include "runtime/process/family.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { ENVIRONMENT_MAX = 4096, KEY_BYTES = 8192 };
+
+/* A worker, and what is needed to start it again by exec if its template declines. */
+struct worker {
+    struct tdm__worker_process public; /* first: the two are cast into each other */
+    struct tdm__workers *workers;      /* borrowed */
+    struct worker *next;
+    struct template *template; /* that forked it; NULL when it was executed */
+    uint64_t serial;           /* of the order to the template */
+    struct tdm__process process;
+    struct tdm__watch *watch; /* of the pidfd, for an executed worker */
+    tdm__worker_ended *fn;
+    void *arg;
+    bool killed;           /* maybe before its pid was known */
+    bool may_leave;
+    int retry_fds[2];      /* daemon's line and bootstrap, until the template has answered */
+    char **retry_environment; /* owned, NULL-terminated, its strings too */
+    char program[TDM__PATH_BYTES];
+    char directory[TDM__PATH_BYTES];
+};
+
+/* A key that was used: its template, if it has been used twice. */
+struct template {
+    struct tdm__workers *workers; /* borrowed */
+    struct template *next;
+    char *key;        /* owned: program, directory and environment */
+    bool runs_threads; /* it cannot fork: always execute */
+    struct tdm__process process; /* pid 0 while there is none */
+    int control;
+    struct tdm__watch *watch;
+};
+
+struct tdm__workers {
+    struct tdm__rpc *rpc;      /* borrowed */
+    const char *program;       /* borrowed */
+    struct worker *all;
+    struct template *templates;
+    uint64_t last_serial;
+};
+
+/* ---- the end of a worker ------------------------------------------------------------------ */
+
+static void close_retry(struct worker *worker)
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (worker->retry_fds[i] >= 0) {
+            (void)close(worker->retry_fds[i]);
+        }
+        worker->retry_fds[i] = -1;
+    }
+    for (uint32_t i = 0; worker->retry_environment != NULL && worker->retry_environment[i] != NULL;
+         i++) {
+        free(worker->retry_environment[i]);
+    }
+    free(worker->retry_environment);
+    worker->retry_environment = NULL;
+}
+
+static void worker_free(struct worker *worker)
+{
+    struct worker **place = &worker->workers->all;
+
+    while (*place != worker) {
+        place = &(*place)->next;
+    }
+    *place = worker->next;
+    tdm__watch_destroy(worker->watch);
+    if (worker->public.conn != NULL) {
+        tdm__conn_on_closed(worker->public.conn, NULL, NULL);
+        tdm__conn_close(worker->public.conn);
+    }
+    close_retry(worker);
+    tdm__process_forget(&worker->process);
+    free(worker);
+}
+
+static void worker_has_ended(struct worker *worker, int wait_status)
+{
+    worker->fn(worker->arg, &worker->public, wait_status);
+    worker_free(worker);
+}
+
+static void on_pidfd(void *arg, int fd, unsigned ready)
+{
+    struct worker *worker = arg;
+    int wait_status;
+
+    (void)fd;
+    (void)ready;
+    if (tdm__process_reap(&worker->process, &wait_status)) {
+        worker_has_ended(worker, wait_status);
+    }
+}
+
+static void on_line_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                           const char *detail)
+{
+    struct worker *worker = arg;
+
+    (void)conn;
+    tdm__log(TDM__DEBUG, "workers", "line to pid %d closed: %s: %s", (int)worker->public.pid,
+             tdm_strerror(reason), detail);
+    worker->public.conn = NULL;
+    if (!worker->may_leave) {
+        tdm__worker_kill(&worker->public);
+    }
+}
+
+void tdm__worker_may_leave(struct tdm__worker_process *public)
+{
+    ((struct worker *)public)->may_leave = true;
+}
+
+void tdm__worker_kill(struct tdm__worker_process *public)
+{
+    struct worker *worker = (struct worker *)public;
+
+    worker->killed = true;
+    if (worker->process.pid != 0) {
+        tdm__process_signal(&worker->process, SIGKILL);
+    }
+}
+
+/* ---- exec --------------------------------------------------------------------------------- */
+
+/* The daemon's environment, the spec's settings over it, and the role. */
+static tdm_status make_environment(const struct tdm__actor_spec *spec, char ***environment_out)
+{
+    char **environment = calloc(ENVIRONMENT_MAX + 1, sizeof(char *));
+    uint32_t count = 0;
+
+    if (environment == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a worker's environment");
+    }
+    for (char **own = environ; *own != NULL && count < ENVIRONMENT_MAX; own++) {
+        size_t name_bytes = strcspn(*own, "=") + 1;
+        bool replaced = strncmp(*own, TDM__WORKER_VARIABLE "=", name_bytes) == 0;
+
+        for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
+            replaced = strncmp(*own, spec->environment[i], name_bytes) == 0;
+        }
+        if (!replaced) {
+            environment[count++] = strdup(*own);
+        }
+    }
+    for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
+        environment[count++] = strdup(spec->environment[i]);
+    }
+    *environment_out = environment;
+    return TDM_OK;
+}
+
+static char **with_role(char **environment, char *role)
+{
+    uint32_t count = 0;
+
+    while (environment[count] != NULL) {
+        count++;
+    }
+    if (count == ENVIRONMENT_MAX) {
+        count--;
+    }
+    environment[count] = role;
+    return environment;
+}
+
+static void without_role(char **environment)
+{
+    uint32_t count = 0;
+
+    while (environment[count] != NULL) {
+        count++;
+    }
+    environment[count - 1] = NULL;
+}
+
+/* Executes `program` with descriptors 3 (and 4). */
+static tdm_status execute(const char *program, const char *directory, char **environment,
+                          const char *role, const int *fds, uint32_t fds_count,
+                          struct tdm__process *process_out)
+{
+    char role_text[64];
+    char *argv[] = {(char *)(uintptr_t)program, NULL};
+    struct tdm__spawn_options options = {.program = program,
+                                         .argv = argv,
+                                         .working_directory = directory,
+                                         .fds_count = fds_count,
+                                         .output_fd = -1,
+                                         .dies_with_parent = true};
+    tdm_status status;
+
+    (void)snprintf(role_text, sizeof(role_text), TDM__WORKER_VARIABLE "=%s", role);
+    for (uint32_t i = 0; i < fds_count; i++) {
+        options.fds[i] = fds[i];
+    }
+    options.environment = with_role(environment, role_text);
+    status = tdm__spawn(&options, process_out);
+    without_role(environment);
+    return status;
+}
+
+static tdm_status execute_worker(struct worker *worker)
+{
+    TDM_TRY(execute(worker->program, worker->directory, worker->retry_environment, "worker",
+                    worker->retry_fds, 2, &worker->process));
+    worker->public.pid = worker->process.pid;
+    worker->template = NULL;
+    close_retry(worker);
+    return tdm__watch_create(tdm__rpc_loop(worker->workers->rpc), worker->process.pidfd,
+                             TDM__READABLE, on_pidfd, worker, &worker->watch);
+}
+
+/* ---- templates ---------------------------------------------------------------------------- */
+
+static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t serial)
+{
+    for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (worker->serial == serial && worker->public.pid == 0) {
+            return worker;
+        }
+    }
+    return NULL;
+}
+
+static struct worker *find_forked(struct template *template, pid_t pid)
+{
+    for (struct worker *worker = template->workers->all; worker != NULL; worker = worker->next) {
+        if (worker->template == template && worker->public.pid == pid) {
+            return worker;
+        }
+    }
+    return NULL;
+}
+
+/* The template cannot fork: what it was asked for is executed. */
+static void execute_instead(struct worker *worker)
+{
+    if (execute_worker(worker) != TDM_OK) {
+        tdm__log(TDM__ERROR, "workers", "%s", tdm_error_detail());
+        worker_has_ended(worker, 127 << 8);
+    }
+}
+
+static void template_ended(struct template *template)
+{
+    struct worker *next;
+    int wait_status;
+
+    tdm__watch_destroy(template->watch);
+    template->watch = NULL;
+    (void)close(template->control);
+    tdm__process_signal(&template->process, SIGKILL);
+    (void)waitpid(template->process.pid, &wait_status, 0);
+    tdm__process_forget(&template->process);
+    for (struct worker *worker = template->workers->all; worker != NULL; worker = next) {
+        next = worker->next;
+        if (worker->template == template && worker->public.pid == 0) {
+            execute_instead(worker);
+        } else if (worker->template == template) {
+            worker_has_ended(worker, SIGKILL); /* they die with their parent */
+        }
+    }
+}
+
+/* Takes `pidfd`. */
+static void on_forked(struct tdm__workers *workers, const struct tdm__template_news *news,
+                      int pidfd)
+{
+    struct worker *worker = find_by_serial(workers, news->serial);
+
+    if (worker == NULL) {
+        (void)close(pidfd);
+        return;
+    }
+    worker->public.pid = news->pid;
+    worker->process.pid = news->pid;
+    worker->process.pidfd = pidfd;
+    close_retry(worker);
+    if (worker->killed) {
+        tdm__worker_kill(&worker->public);
+    }
+}
+
+static void handle_news(struct template *template, const struct tdm__template_news *news,
+                        int pidfd)
+{
+    struct worker *worker;
+
+    if (news->kind == TDM__TEMPLATE_FORKED && pidfd >= 0) {
+        on_forked(template->workers, news, pidfd);
+    } else if (news->kind == TDM__TEMPLATE_REFUSED) {
+        tdm__log(TDM__INFO, "workers", "a template with %u threads cannot fork: executing",
+                 news->threads_count);
+        template->runs_threads = true;
+        worker = find_by_serial(template->workers, news->serial);
+        if (worker != NULL) {
+            execute_instead(worker);
+        }
+    } else if (news->kind == TDM__TEMPLATE_ENDED) {
+        worker = find_forked(template, news->pid);
+        if (worker != NULL) {
+            worker_has_ended(worker, news->wait_status);
+        }
+    }
+}
+
+static void on_news(void *arg, int fd, unsigned ready)
+{
+    struct template *template = arg;
+    struct tdm__template_news news;
+    size_t got = sizeof(news);
+    int fds[1] = {-1};
+    uint32_t fds_count = 1;
+
+    (void)ready;
+    if (tdm__fds_receive(fd, &news, &got, fds, &fds_count) != TDM_OK || got != sizeof(news)) {
+        template_ended(template);
+        return;
+    }
+    handle_news(template, &news, fds_count == 1 ? fds[0] : -1);
+}
+
+static tdm_status template_start(struct template *template, struct worker *worker)
+{
+    int control[2];
+    tdm_status status;
+
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
+        return tdm__fail_errno(errno, "socketpair");
+    }
+    status = execute(worker->program, worker->directory, worker->retry_environment, "template",
+                     &control[1], 1, &template->process);
+    (void)close(control[1]);
+    if (status == TDM_OK) {
+        template->control = control[0];
+        status = tdm__watch_create(tdm__rpc_loop(template->workers->rpc), control[0],
+                                   TDM__READABLE, on_news, template, &template->watch);
+    }
+    if (status != TDM_OK) {
+        (void)close(control[0]);
+        template->process = (struct tdm__process){0, -1};
+    }
+    return status;
+}
+
+static tdm_status fork_worker(struct template *template, struct worker *worker)
+{
+    struct tdm__template_order order = {.serial = ++template->workers->last_serial};
+
+    if (template->process.pid == 0) {
+        TDM_TRY(template_start(template, worker));
+    }
+    TDM_TRY(tdm__fds_send(template->control, &order, sizeof(order), worker->retry_fds, 2));
+    worker->serial = order.serial;
+    worker->template = template;
+    return TDM_OK;
+}
+
+static char *make_key(const struct worker *worker)
+{
+    size_t room = sizeof(worker->program) + sizeof(worker->directory) + 2;
+    char *key;
+    size_t used;
+
+    for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
+        room += strlen(*entry) + 1;
+    }
+    key = malloc(room);
+    if (key == NULL) {
+        return NULL;
+    }
+    used = (size_t)snprintf(key, room, "%s\n%s", worker->program, worker->directory);
+    for (char **entry = worker->retry_environment; *entry != NULL; entry++) {
+        used += (size_t)snprintf(key + used, room - used, "\n%s", *entry);
+    }
+    return key;
+}
+
+/* The template of the worker's key, if the key was used before; else remembers the key. */
+static struct template *find_template(struct tdm__workers *workers, const struct worker *worker)
+{
+    char *key = make_key(worker);
+    struct template *template;
+
+    for (template = workers->templates; key != NULL && template != NULL;
+         template = template->next) {
+        if (strcmp(template->key, key) == 0) {
+            free(key);
+            return template;
+        }
+    }
+    template = key == NULL ? NULL : calloc(1, sizeof(*template));
+    if (template == NULL) {
+        free(key);
+        return NULL;
+    }
+    *template = (struct template){.workers = workers,
+                                  .next = workers->templates,
+                                  .key = key,
+                                  .process = {0, -1},
+                                  .control = -1};
+    workers->templates = template;
+    return NULL;
+}
+
+/* ---- start -------------------------------------------------------------------------------- */
+
+static tdm_status start_process(struct tdm__workers *workers, struct worker *worker)
+{
+    struct template *template = find_template(workers, worker);
+
+    if (template == NULL || template->runs_threads || fork_worker(template, worker) != TDM_OK) {
+        return execute_worker(worker);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make_line(struct tdm__workers *workers, struct worker *worker, int bootstrap_fd)
+{
+    int line[2];
+    tdm_status status;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line) < 0) {
+        return tdm__fail_errno(errno, "socketpair");
+    }
+    worker->retry_fds[0] = line[1];
+    worker->retry_fds[1] = dup(bootstrap_fd);
+    status = tdm__rpc_adopt(workers->rpc, line[0], true, &worker->public.conn);
+    if (status != TDM_OK) {
+        (void)close(line[0]);
+        return status;
+    }
+    tdm__conn_on_closed(worker->public.conn, on_line_closed, worker);
+    return TDM_OK;
+}
+
+tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
+                              int bootstrap_fd, tdm__worker_ended *fn, void *arg,
+                              struct tdm__worker_process **worker_out)
+{
+    struct worker *worker = calloc(1, sizeof(*worker));
+    tdm_status status;
+
+    if (worker == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a worker process");
+    }
+    *worker = (struct worker){.workers = workers,
+                              .next = workers->all,
+                              .process = {0, -1},
+                              .fn = fn,
+                              .arg = arg,
+                              .retry_fds = {-1, -1}};
+    workers->all = worker;
+    (void)snprintf(worker->program, sizeof(worker->program), "%s",
+                   spec->program[0] != '\0' ? spec->program : workers->program);
+    (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
+    status = make_environment(spec, &worker->retry_environment);
+    if (status == TDM_OK) {
+        status = make_line(workers, worker, bootstrap_fd);
+    }
+    if (status == TDM_OK) {
+        status = start_process(workers, worker);
+    }
+    if (status != TDM_OK) {
+        worker_free(worker);
+        return status;
+    }
+    *worker_out = &worker->public;
+    return TDM_OK;
+}
+
+/* ---- all of them -------------------------------------------------------------------------- */
+
+tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
+                               struct tdm__workers **workers_out)
+{
+    struct tdm__workers *workers = calloc(1, sizeof(*workers));
+
+    if (workers == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the table of workers");
+    }
+    workers->rpc = rpc;
+    workers->program = worker_program;
+    *workers_out = workers;
+    return TDM_OK;
+}
+
+void tdm__workers_destroy(struct tdm__workers *workers)
+{
+    for (struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        tdm__worker_kill(&worker->public);
+    }
+    while (workers->templates != NULL) {
+        struct template *template = workers->templates;
+
+        workers->templates = template->next;
+        if (template->process.pid != 0) {
+            template_ended(template);
+        }
+        free(template->key);
+        free(template);
+    }
+    while (workers->all != NULL) {
+        struct worker *worker = workers->all;
+        int wait_status = SIGKILL;
+
+        if (worker->process.pid != 0) {
+            (void)waitpid(worker->process.pid, &wait_status, 0);
+        }
+        worker_has_ended(worker, wait_status);
+    }
+    free(workers);
+}
+
+struct sweep {
+    struct tdm__workers *workers;
+    pid_t spare;
+};
+
+static void sweep_child(void *arg, pid_t pid)
+{
+    const struct sweep *sweep = arg;
+
+    if (pid == sweep->spare) {
+        return;
+    }
+    for (struct worker *worker = sweep->workers->all; worker != NULL; worker = worker->next) {
+        if (worker->process.pid == pid) {
+            return;
+        }
+    }
+    for (struct template *template = sweep->workers->templates; template != NULL;
+         template = template->next) {
+        if (template->process.pid == pid) {
+            return;
+        }
+    }
+    tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, WNOHANG);
+}
+
+void tdm__workers_sweep_orphans(struct tdm__workers *workers, pid_t spare)
+{
+    struct sweep sweep = {workers, spare};
+
+    tdm__family_each_child(sweep_child, &sweep);
+}

@@ -1,0 +1,42 @@
+/* workers.h - the processes of a node: started by exec or by fork from a template, watched, reaped. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NODE_WORKERS_H
+#define TDM_NODE_WORKERS_H
+
+#include "actors/spec.h"
+#include "runtime/process/spawn.h"
+#include "runtime/rpc/rpc.h"
+
+struct tdm__workers;
+
+/* One worker process.  Lives from tdm__workers_start() until its end has been told. */
+struct tdm__worker_process {
+    pid_t pid;              /* 0 until the template that forks it has answered */
+    struct tdm__conn *conn; /* its line to this daemon; NULL once closed */
+};
+
+/* Told once, later: the process has ended and been reaped.  `worker` is freed afterwards. */
+typedef void tdm__worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
+
+/* `worker_program` runs classes that live in libtandem or in shared libraries; borrowed. */
+tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
+                               struct tdm__workers **workers_out);
+/* Kills what is left and waits for it. */
+void tdm__workers_destroy(struct tdm__workers *workers);
+
+/* Starts the program of `spec` with descriptor 3 a line to this daemon and descriptor 4 a copy of
+ * `bootstrap_fd`.  The first worker of a (program, environment, directory) is executed; later
+ * ones are forked from a template of the same, unless that runs threads. */
+tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
+                              int bootstrap_fd, tdm__worker_ended *fn, void *arg,
+                              struct tdm__worker_process **worker_out);
+void tdm__worker_kill(struct tdm__worker_process *worker);
+/* It was asked to leave in good order, and may close its line before it ends.  (One that closes
+ * its line unasked is killed: a worker without a daemon has no business here.) */
+void tdm__worker_may_leave(struct tdm__worker_process *worker);
+
+/* Kills children of this process that nobody here started: orphans of dead workers, which came
+ * to this process because it is a subreaper.  `spare` may name one more child (Redis), or 0. */
+void tdm__workers_sweep_orphans(struct tdm__workers *workers, pid_t spare);
+
+#endif

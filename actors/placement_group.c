@@ -1,0 +1,151 @@
+/* placement_group.c - placement groups, from their creator's side. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/placement_group.h"
+
+#include "actors/runtime.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static tdm_status write_request(tdm_writer *writer, const struct tdm_bundle *bundles,
+                                uint32_t bundles_count, enum tdm_placement_strategy strategy)
+{
+    if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
+                         (int)TDM_BUNDLES_MAX, bundles_count);
+    }
+    tdm_write_array(writer, 2);
+    tdm_write_int(writer, (int64_t)strategy);
+    tdm_write_array(writer, bundles_count);
+    for (uint32_t i = 0; i < bundles_count; i++) {
+        struct tdm__resources wanted;
+
+        TDM_TRY(tdm__wrap(tdm__resources_of_bundle(&bundles[i], &wanted), "bundle %u", i));
+        tdm__resources_write(writer, &wanted);
+    }
+    return tdm_writer_status(writer);
+}
+
+static tdm_status read_place(const tdm_value *value, struct tdm_bundle_place *place)
+{
+    const char *node_id;
+    const tdm_value *gpus;
+
+    TDM_TRY(tdm_unpack(value, "sv", &node_id, &gpus));
+    (void)snprintf(place->node_id, sizeof(place->node_id), "%s", node_id);
+    if (tdm_value_count(gpus) > TDM_BUNDLE_GPUS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bundle with %u GPUs", tdm_value_count(gpus));
+    }
+    place->gpus_count = tdm_value_count(gpus);
+    for (uint32_t i = 0; i < place->gpus_count; i++) {
+        place->gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_answer(const tdm_value *answer, tdm_placement_group *group)
+{
+    const void *id;
+    size_t id_bytes;
+    const tdm_value *places;
+
+    TDM_TRY(tdm_unpack(answer, "bv", &id, &id_bytes, &places));
+    if (id_bytes != sizeof(group->id.bytes) || tdm_value_count(places) != group->bundles_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "the answer tells %u places for %u bundles",
+                         tdm_value_count(places), group->bundles_count);
+    }
+    for (size_t i = 0; i < id_bytes; i++) {
+        group->id.bytes[i] = ((const uint8_t *)id)[i];
+    }
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        TDM_TRY(read_place(tdm_value_at(places, i), &group->places[i]));
+    }
+    return TDM_OK;
+}
+
+static void group_free(tdm_placement_group *group)
+{
+    free(group->places);
+    free(group);
+}
+
+static tdm_status ask_for_group(tdm_placement_group *group, tdm_writer *writer, int64_t timeout_ms)
+{
+    tdm_document *answer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_ask(group->runtime, "group.create", tdm_writer_bytes(writer), timeout_ms,
+                             &answer));
+    status = read_answer(tdm_document_root(answer), group);
+    tdm_document_destroy(answer);
+    return status;
+}
+
+tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bundle *bundles,
+                                      uint32_t bundles_count,
+                                      enum tdm_placement_strategy strategy, int64_t timeout_ms,
+                                      tdm_placement_group **group_out)
+{
+    tdm_placement_group *group = calloc(1, sizeof(*group));
+    tdm_writer *writer = NULL;
+    tdm_status status;
+
+    if (group == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a placement group");
+    }
+    *group = (tdm_placement_group){.runtime = runtime,
+                                   .bundles_count = bundles_count,
+                                   .places = calloc(bundles_count + 1, sizeof(*group->places))};
+    status = group->places == NULL ? tdm__fail(TDM_E_NOMEM, "a placement group")
+                                   : tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        status = write_request(writer, bundles, bundles_count, strategy);
+    }
+    if (status == TDM_OK) {
+        status = ask_for_group(group, writer, timeout_ms);
+    }
+    tdm_writer_destroy(writer);
+    if (status != TDM_OK) {
+        group_free(group);
+        return status;
+    }
+    *group_out = group;
+    return TDM_OK;
+}
+
+tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t bundle,
+                                     struct tdm_bundle_place *place_out)
+{
+    if (bundle >= group->bundles_count) {
+        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle, group->bundles_count);
+    }
+    *place_out = group->places[bundle];
+    return TDM_OK;
+}
+
+uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group)
+{
+    return group->bundles_count;
+}
+
+tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (group == NULL) {
+        return TDM_OK;
+    }
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        status = tdm_pack(writer, "b", (const void *)group->id.bytes, sizeof(group->id.bytes));
+        if (status == TDM_OK) {
+            status = tdm__runtime_ask(group->runtime, "group.remove", tdm_writer_bytes(writer),
+                                      timeout_ms, NULL);
+        }
+        tdm_writer_destroy(writer);
+    }
+    group_free(group);
+    return status;
+}

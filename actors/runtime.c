@@ -1,0 +1,299 @@
+/* runtime.c - this process in the cluster: its loop, its endpoint, its node. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+
+#include "actors/link.h"
+#include "actors/private_node.h"
+#include "actors/template.h"
+#include "actors/worker.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/token.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { START_TIMEOUT_MS = 10000, STOP_TIMEOUT_MS = 10000 };
+
+static tdm_runtime *current_runtime;
+
+/* ---- parts that drivers and workers share -------------------------------------------------
+ */
+
+tdm_status tdm__runtime_create(const struct tdm__identity *self,
+                               const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
+{
+    tdm_runtime *runtime = calloc(1, sizeof(*runtime));
+    tdm_status status;
+
+    if (runtime == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a runtime");
+    }
+    runtime->self = *self;
+    status = tdm__loop_create(&runtime->loop);
+    if (status == TDM_OK) {
+        status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
+    }
+    if (status != TDM_OK) {
+        tdm__runtime_destroy(runtime);
+        return status;
+    }
+    *runtime_out = runtime;
+    return TDM_OK;
+}
+
+void tdm__runtime_destroy(tdm_runtime *runtime)
+{
+    while (runtime->links != NULL) {
+        tdm__link_destroy(runtime->links);
+    }
+    if (runtime->daemon != NULL) {
+        tdm__conn_on_closed(runtime->daemon, NULL, NULL);
+    }
+    tdm__rpc_destroy(runtime->rpc);
+    tdm__loop_destroy(runtime->loop);
+    if (current_runtime == runtime) {
+        current_runtime = NULL;
+    }
+    free(runtime);
+}
+
+void tdm__runtime_set_current(tdm_runtime *runtime)
+{
+    current_runtime = runtime;
+}
+
+tdm_runtime *tdm_runtime_current(void)
+{
+    return current_runtime;
+}
+
+static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                             const char *detail)
+{
+    tdm_runtime *runtime = arg;
+
+    (void)conn;
+    (void)reason;
+    runtime->daemon = NULL;
+    (void)snprintf(runtime->daemon_end, sizeof(runtime->daemon_end), "%s", detail);
+    if (runtime->worker != NULL) {
+        tdm__worker_abandoned(runtime->worker); /* never returns */
+    }
+}
+
+void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn)
+{
+    runtime->daemon = conn;
+    tdm__conn_on_closed(conn, on_daemon_closed, runtime);
+}
+
+tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
+{
+    if (runtime->daemon == NULL) {
+        char end[128] = "";
+
+        if (runtime->private_node != NULL) {
+            tdm__private_node_end_text(runtime->private_node, end, sizeof(end));
+        }
+        return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s",
+                         runtime->node_name, end[0] != '\0' ? end : runtime->daemon_end);
+    }
+    *daemon_out = runtime->daemon;
+    return TDM_OK;
+}
+
+tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm_bytes packed,
+                            int64_t timeout_ms, tdm_document **document_out)
+{
+    struct tdm__request request = {
+        .method = method, .packed = packed, .deadline_ms = tdm__deadline_in(timeout_ms)};
+    struct tdm__conn *daemon;
+
+    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+    return tdm__conn_call_wait(daemon, &request, document_out, NULL, NULL);
+}
+
+tdm_status tdm__runtime_on_stop(tdm_runtime *runtime, void (*fn)(void *arg), void *arg)
+{
+    if (runtime->stop_hooks_count == TDM__STOP_HOOKS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "more than %d stop hooks", (int)TDM__STOP_HOOKS_MAX);
+    }
+    runtime->stop_hooks[runtime->stop_hooks_count].fn = fn;
+    runtime->stop_hooks[runtime->stop_hooks_count].arg = arg;
+    runtime->stop_hooks_count++;
+    return TDM_OK;
+}
+
+void tdm__runtime_run_stop_hooks(tdm_runtime *runtime)
+{
+    while (runtime->stop_hooks_count > 0) {
+        runtime->stop_hooks_count--;
+        runtime->stop_hooks[runtime->stop_hooks_count].fn(
+            runtime->stop_hooks[runtime->stop_hooks_count].arg);
+    }
+}
+
+void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out)
+{
+    *info_out = (struct tdm_runtime_info){
+        .node_id = runtime->node_id,
+        .node_name = runtime->node_name,
+        .address = runtime->address,
+        .directory = runtime->directory,
+        .name_space = runtime->name_space,
+        .actor_id = runtime->actor_id,
+        .actor_name = runtime->actor_name,
+        .gpus_count = runtime->gpus_count,
+        .gpu_indices = runtime->gpu_indices,
+    };
+}
+
+/* ---- a driver -----------------------------------------------------------------------------
+ */
+
+/* The daemon's answer to "node.describe": (node id, node name, directory). */
+static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
+{
+    tdm_document *document;
+    const char *id;
+    const char *name;
+    const char *directory;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_ask(runtime, "node.describe", (struct tdm_bytes){"\x90", 1},
+                             timeout_ms, &document));
+    status = tdm_unpack(tdm_document_root(document), "sss", &id, &name, &directory);
+    if (status == TDM_OK) {
+        status = tdm__id_parse(id, &runtime->self.node);
+    }
+    if (status == TDM_OK) {
+        (void)snprintf(runtime->node_id, sizeof(runtime->node_id), "%s", id);
+        (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", name);
+        (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", directory);
+        tdm__rpc_set_identity(runtime->rpc, &runtime->self);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+static tdm_status join_node(tdm_runtime *runtime, const char *address, int64_t timeout_ms)
+{
+    struct tdm__conn *daemon;
+
+    (void)snprintf(runtime->address, sizeof(runtime->address), "%s", address);
+    TDM_TRY(tdm__rpc_connect(runtime->rpc, address, &daemon));
+    tdm__runtime_set_daemon(runtime, daemon);
+    return tdm__wrap(learn_node(runtime, timeout_ms), "joining the node at %s", address);
+}
+
+static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES],
+                                tdm_runtime **runtime_out)
+{
+    struct tdm__identity self = {.kind = TDM__PEER_DRIVER, .pid = getpid()};
+
+    TDM_TRY(tdm__id_make(&self.id));
+    (void)snprintf(self.name, sizeof(self.name), "%s", program_invocation_short_name);
+    return tdm__runtime_create(&self, token, runtime_out);
+}
+
+static tdm_status driver_start(const struct tdm_runtime_options *options, const char *address,
+                               struct tdm__private_node *node, tdm_runtime **runtime_out)
+{
+    int64_t timeout_ms =
+        options->start_timeout_ms > 0 ? options->start_timeout_ms : START_TIMEOUT_MS;
+    const char *name_space = options->name_space;
+    uint8_t token[TDM__TOKEN_BYTES];
+    tdm_runtime *runtime;
+    tdm_status status;
+
+    if (name_space == NULL) {
+        name_space = getenv("TANDEM_NAMESPACE"); /* NOLINT(concurrency-mt-unsafe) at start */
+    }
+    TDM_TRY(tdm__token_for_address(address, token));
+    TDM_TRY(driver_create(token, &runtime));
+    (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s",
+                   name_space == NULL ? "default" : name_space);
+    runtime->private_node = node;
+    status = join_node(runtime, address, timeout_ms);
+    if (status != TDM_OK) {
+        tdm__runtime_destroy(runtime);
+        return status;
+    }
+    *runtime_out = runtime;
+    return TDM_OK;
+}
+
+static tdm_status private_start(const struct tdm_runtime_options *options,
+                                tdm_runtime **runtime_out)
+{
+    struct tdm__private_node *node;
+    tdm_status status;
+
+    TDM_TRY(tdm__private_node_start(options, START_TIMEOUT_MS, &node));
+    status = driver_start(options, tdm__private_node_address(node), node, runtime_out);
+    if (status != TDM_OK) {
+        tdm__private_node_stop(node, 0);
+    }
+    return status;
+}
+
+tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
+                             tdm_runtime **runtime_out)
+{
+    static const struct tdm_runtime_options defaults = TDM_RUNTIME_OPTIONS_INIT;
+    const char *address;
+    tdm_status status;
+
+    tdm__worker_run_if_one(); /* never returns in a worker */
+    if (current_runtime != NULL) {
+        return tdm__fail(TDM_E_STATE, "this process has a runtime already");
+    }
+    options = options == NULL ? &defaults : options;
+    if (options->size_bytes != sizeof(*options)) {
+        return tdm__fail(TDM_E_INVAL, "runtime options of %zu bytes, this library knows %zu",
+                         options->size_bytes, sizeof(*options));
+    }
+    tdm__log_init(program_invocation_short_name);
+    address = options->address;
+    if (address == NULL) {
+        address = getenv("TANDEM_ADDRESS"); /* NOLINT(concurrency-mt-unsafe) at start */
+    }
+    status = address == NULL || address[0] == '\0'
+                 ? private_start(options, runtime_out)
+                 : driver_start(options, address, NULL, runtime_out);
+    if (status == TDM_OK) {
+        current_runtime = *runtime_out;
+    }
+    return status;
+}
+
+void tdm_runtime_stop(tdm_runtime *runtime)
+{
+    struct tdm__private_node *node;
+    struct tdm__conn *daemon;
+
+    if (runtime == NULL) {
+        return;
+    }
+    TDM_ASSERT(runtime->worker == NULL);
+    tdm__runtime_run_stop_hooks(runtime);
+    if (tdm__runtime_daemon(runtime, &daemon) == TDM_OK) {
+        /* Waits until this driver's actors have ended.  A daemon that cannot answer ends them
+         * when it sees the connection close. */
+        if (tdm__runtime_ask(runtime, "actor.leave", (struct tdm_bytes){"\x90", 1},
+                             STOP_TIMEOUT_MS, NULL) != TDM_OK) {
+            tdm__log(TDM__WARN, "runtime", "leaving the node: %s", tdm_error_detail());
+        }
+    }
+    node = runtime->private_node;
+    tdm__runtime_destroy(runtime);
+    if (node != NULL) {
+        tdm__private_node_stop(node, STOP_TIMEOUT_MS);
+    }
+}

@@ -1,0 +1,66 @@
+/* runtime.h - this process in the cluster: its loop, its endpoint, its node. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_RUNTIME_H
+#define TDM_ACTORS_RUNTIME_H
+
+#include "actors/spec.h"
+#include "runtime/rpc/rpc.h"
+
+#include <tandem/runtime.h>
+
+struct tdm__link;
+struct tdm__worker;
+struct tdm__private_node;
+
+enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
+
+struct tdm_runtime {
+    struct tdm__loop *loop; /* owned */
+    struct tdm__rpc *rpc;   /* owned */
+    struct tdm__identity self;
+    struct tdm__conn *daemon;               /* NULL once it is lost */
+    char daemon_end[256];                   /* why it was lost */
+    struct tdm__private_node *private_node; /* owned; NULL when this process joined a node */
+    struct tdm__worker *worker;             /* borrowed; NULL in a driver */
+    struct tdm__link *links;                /* owned: one for each actor it knows */
+    bool calls_blocked; /* some call waits for a reference among its arguments */
+
+    char node_id[TDM__ID_TEXT_BYTES];
+    char node_name[64];
+    char address[TDM__ADDRESS_BYTES];
+    char directory[TDM__ADDRESS_BYTES];
+    char name_space[TDM__ACTOR_NAME_BYTES];
+    char actor_id[TDM__ID_TEXT_BYTES];
+    char actor_name[TDM__ACTOR_NAME_BYTES];
+    uint32_t gpus_count;
+    uint32_t gpu_indices[TDM__RUNTIME_GPUS_MAX];
+
+    struct {
+        void (*fn)(void *arg);
+        void *arg;
+    } stop_hooks[TDM__STOP_HOOKS_MAX];
+    uint32_t stop_hooks_count;
+};
+
+/* Makes loop and endpoint; the rest of the fields are the caller's to fill. */
+tdm_status tdm__runtime_create(const struct tdm__identity *self,
+                               const uint8_t token[TDM__TOKEN_BYTES],
+                               tdm_runtime **runtime_out);
+/* Closes everything, without telling the daemon anything. */
+void tdm__runtime_destroy(tdm_runtime *runtime);
+/* From now on `conn` is the daemon's. */
+void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn);
+void tdm__runtime_set_current(tdm_runtime *runtime);
+
+/* The connection to this node's daemon; TDM_E_NODE_LOST, saying how it ended, once it is gone.
+ */
+tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out);
+/* A call to the daemon that waits for its answer. */
+tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm_bytes packed,
+                            int64_t timeout_ms, tdm_document **document_out);
+void tdm__runtime_run_stop_hooks(tdm_runtime *runtime);
+/* Runs fn(arg) when the runtime stops, while the daemon still listens; last registered first.
+ */
+tdm_status tdm__runtime_on_stop(tdm_runtime *runtime, void (*fn)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,51 @@
+/* spec.h - everything a node needs to know to make an actor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_SPEC_H
+#define TDM_ACTORS_SPEC_H
+
+#include "runtime/id.h"
+#include "scheduler/resources.h"
+
+#include <stdbool.h>
+#include <tandem/actor.h>
+
+enum {
+    TDM__ACTOR_NAME_BYTES = 64,
+    TDM__ADDRESS_BYTES = 160, /* of a socket, with the NUL */
+    TDM__PATH_BYTES = 512     /* of a program, a library, a directory, with the NUL */
+};
+
+struct tdm__actor_spec {
+    struct tdm__id id;
+    struct tdm__id creator; /* the process that asked; the actor ends with it unless detached */
+    char name[TDM__ACTOR_NAME_BYTES]; /* "" for none */
+    char name_space[TDM__ACTOR_NAME_BYTES];
+    char class_name[TDM__ACTOR_NAME_BYTES];
+    struct tdm__resources wanted;
+    struct tdm__id group; /* none: anywhere */
+    uint32_t bundle;
+    char program[TDM__PATH_BYTES];   /* "": the worker program that comes with the daemon */
+    char library[TDM__PATH_BYTES];   /* "": the class is in the program */
+    char directory[TDM__PATH_BYTES]; /* working directory */
+    uint32_t environment_count;
+    char *environment[TDM_ACTOR_ENVIRONMENT_MAX]; /* owned; "NAME=value" */
+    bool keep_visible_devices;
+    bool detached;
+    void *arguments; /* owned: one packed array */
+    size_t arguments_bytes;
+};
+
+/* Checks names, options and resources.  `program` is this process's own. */
+tdm_status tdm__actor_spec_make(const char *class_name, const struct tdm_actor_options *options,
+                                struct tdm_bytes arguments, struct tdm__actor_spec **spec_out);
+void tdm__actor_spec_destroy(struct tdm__actor_spec *spec); /* NULL is allowed */
+
+/* One packed value. */
+void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);
+tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out);
+
+/* "trainer/2", or "counter 3f20…" for an actor without a name; for messages. */
+const char *tdm__actor_label(const char *name, const char *class_name, const struct tdm__id *id,
+                             char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,264 @@
+/* worker.c - the life of a process that is an actor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/worker.h"
+
+#include "actors/bootstrap.h"
+#include "actors/call.h"
+#include "actors/class.h"
+#include "actors/mailbox.h"
+#include "actors/runtime.h"
+#include "actors/template.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+enum { MAILBOX_CAPACITY = 100000, READY_TIMEOUT_MS = 10000 };
+
+/* Calls are put into the mailbox where they are read, and run from worker_loop(), one at a
+ * time; a method that waits for others drives the loop, so new calls keep arriving behind it.
+ */
+struct tdm__worker {
+    tdm_runtime *runtime;
+    struct tdm__bootstrap bootstrap;
+    const struct tdm_actor_class *actor_class;
+    void *self;
+    struct tdm__mailbox mailbox;
+    bool exiting; /* the daemon asked for an end in good order */
+    struct tdm__incoming *exit_call;
+    char unix_address[TDM__ADDRESS_BYTES];
+    char tcp_address[TDM__ADDRESS_BYTES];
+};
+
+_Noreturn void tdm__worker_abandoned(struct tdm__worker *worker)
+{
+    (void)worker;
+    _exit(1); /* nobody is left to tell */
+}
+
+/* ---- calls that arrive --------------------------------------------------------------------
+ */
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    struct tdm__worker *worker = arg;
+
+    if (tdm__id_equal(tdm__incoming_target(incoming), &worker->bootstrap.spec->id)) {
+        if (tdm__mailbox_push(&worker->mailbox, incoming) != TDM_OK) {
+            tdm__incoming_fail(incoming, TDM_E_AGAIN, tdm_error_detail());
+        }
+    } else if (strcmp(tdm__incoming_method(incoming), "worker.exit") == 0 &&
+               tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
+        worker->exiting = true;
+        tdm__incoming_reply_pack(incoming, "");
+    } else {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
+                           "this process is another actor; the address was reused");
+    }
+}
+
+static bool something_to_do(void *arg)
+{
+    const struct tdm__worker *worker = arg;
+
+    return worker->mailbox.count > 0 || worker->exiting;
+}
+
+static void worker_loop(struct tdm__worker *worker)
+{
+    while (!worker->exiting) {
+        struct tdm__incoming *incoming;
+
+        (void)tdm__loop_run(worker->runtime->loop, something_to_do, worker, TDM__NEVER);
+        while (!worker->exiting && (incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
+            tdm__call_run(worker->actor_class, worker->self, incoming);
+        }
+    }
+}
+
+/* ---- beginning ----------------------------------------------------------------------------
+ */
+
+static tdm_status load_class(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+
+    if (spec->library[0] != '\0' && dlopen(spec->library, RTLD_NOW | RTLD_LOCAL) == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "library %s: %s", spec->library,
+                         dlerror()); /* NOLINT(concurrency-mt-unsafe) one thread yet */
+    }
+    worker->actor_class = tdm__class_find(spec->class_name);
+    if (worker->actor_class == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no class \"%s\" in %s", spec->class_name,
+                         spec->library[0] != '\0' ? spec->library : spec->program);
+    }
+    worker->self =
+        calloc(1, worker->actor_class->state_bytes == 0 ? 1 : worker->actor_class->state_bytes);
+    if (worker->self == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%zu bytes of state", worker->actor_class->state_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status worker_listen(struct tdm__worker *worker)
+{
+    const struct tdm__bootstrap *bootstrap = &worker->bootstrap;
+    char id[TDM__ID_TEXT_BYTES];
+    char address[TDM__ADDRESS_BYTES + 40];
+
+    (void)snprintf(address, sizeof(address), "unix:%s/a-%.16s", bootstrap->directory,
+                   tdm__id_text(&bootstrap->spec->id, id));
+    TDM_TRY(tdm__rpc_listen(worker->runtime->rpc, address, worker->unix_address,
+                            sizeof(worker->unix_address)));
+    if (bootstrap->listen_host[0] == '\0') {
+        return TDM_OK;
+    }
+    (void)snprintf(address, sizeof(address), "tcp:%s:0", bootstrap->listen_host);
+    return tdm__rpc_listen(worker->runtime->rpc, address, worker->tcp_address,
+                           sizeof(worker->tcp_address));
+}
+
+static tdm_status construct(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    tdm_document *arguments;
+    tdm_status status;
+
+    TDM_TRY(load_class(worker));
+    TDM_TRY(worker_listen(worker));
+    TDM_TRY(tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes},
+                               &arguments));
+    status =
+        tdm__call_construct(worker->actor_class, worker->self, tdm_document_root(arguments));
+    tdm_document_destroy(arguments);
+    return tdm__wrap(status, "its constructor");
+}
+
+/* Tells the daemon: (status, detail, unix address, tcp address). */
+static tdm_status report(struct tdm__worker *worker, tdm_status status)
+{
+    tdm_writer *writer;
+    tdm_status told;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    told = tdm_pack(writer, "isss", (int64_t)status, status == TDM_OK ? "" : tdm_error_detail(),
+                    worker->unix_address,
+                    worker->tcp_address[0] == '\0' ? NULL : worker->tcp_address);
+    if (told == TDM_OK) {
+        told = tdm__runtime_ask(worker->runtime, "actor.constructed", tdm_writer_bytes(writer),
+                                READY_TIMEOUT_MS, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return told;
+}
+
+static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *bootstrap)
+{
+    const struct tdm__actor_spec *spec = bootstrap->spec;
+
+    (void)tdm__id_text(&bootstrap->node, runtime->node_id);
+    (void)tdm__id_text(&spec->id, runtime->actor_id);
+    (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", bootstrap->node_name);
+    (void)snprintf(runtime->address, sizeof(runtime->address), "%s", bootstrap->daemon_address);
+    (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", bootstrap->directory);
+    (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s", spec->name_space);
+    (void)snprintf(runtime->actor_name, sizeof(runtime->actor_name), "%s", spec->name);
+    runtime->gpus_count = bootstrap->gpus_count;
+    memcpy(runtime->gpu_indices, bootstrap->gpu_indices, sizeof(runtime->gpu_indices));
+}
+
+static tdm_status join_daemon(struct tdm__worker *worker)
+{
+    const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    struct tdm__identity self = {.kind = TDM__PEER_WORKER,
+                                 .id = spec->id,
+                                 .node = worker->bootstrap.node,
+                                 .pid = getpid()};
+    struct tdm__conn *daemon;
+
+    (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, self.name,
+                           sizeof(self.name));
+    TDM_TRY(tdm__runtime_create(&self, worker->bootstrap.token, &worker->runtime));
+    fill_runtime(worker->runtime, &worker->bootstrap);
+    worker->runtime->worker = worker;
+    tdm__runtime_set_current(worker->runtime);
+    tdm__rpc_serve(worker->runtime->rpc, serve, worker);
+    TDM_TRY(tdm__rpc_adopt(worker->runtime->rpc, TDM__WORKER_DAEMON_FD, false, &daemon));
+    tdm__runtime_set_daemon(worker->runtime, daemon);
+    return TDM_OK;
+}
+
+/* ---- end ----------------------------------------------------------------------------------
+ */
+
+/* In good order: answers what waits, destroys the state, leaves by exit() so that sanitizers
+ * and atexit handlers have their say. */
+_Noreturn static void worker_exit(struct tdm__worker *worker, int code)
+{
+    struct tdm__incoming *incoming;
+
+    while ((incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
+        tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED,
+                           "the actor ended before it came to this call");
+    }
+    if (worker->self != NULL && worker->actor_class->destruct != NULL && code == 0) {
+        worker->actor_class->destruct(worker->self);
+    }
+    tdm__runtime_run_stop_hooks(worker->runtime);
+    free(worker->self);
+    tdm__mailbox_fini(&worker->mailbox);
+    worker->runtime->worker = NULL; /* the daemon's end of the line may close now */
+    tdm__runtime_destroy(worker->runtime);
+    tdm__actor_spec_destroy(worker->bootstrap.spec);
+    exit(code); /* NOLINT(concurrency-mt-unsafe) the last act of the process */
+}
+
+_Noreturn static void worker_main(void)
+{
+    static struct tdm__worker worker;
+    tdm_status status;
+
+    tdm__log_init("worker");
+    tdm__mailbox_init(&worker.mailbox, MAILBOX_CAPACITY);
+    status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);
+    (void)close(TDM__WORKER_BOOTSTRAP_FD);
+    if (status == TDM_OK) {
+        (void)fcntl(TDM__WORKER_DAEMON_FD, F_SETFD, FD_CLOEXEC);
+        status = join_daemon(&worker);
+    }
+    if (status != TDM_OK) {
+        tdm__log(TDM__ERROR, "worker", "%s: %s", tdm_strerror(status), tdm_error_detail());
+        exit(1); /* NOLINT(concurrency-mt-unsafe) */
+    }
+    (void)prctl(PR_SET_NAME, worker.runtime->self.name);
+    status = construct(&worker);
+    if (report(&worker, status) != TDM_OK || status != TDM_OK) {
+        worker_exit(&worker, 1);
+    }
+    worker_loop(&worker);
+    worker_exit(&worker, 0);
+}
+
+void tdm__worker_run_if_one(void)
+{
+    const char *role =
+        getenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) at start */
+
+    if (role == NULL) {
+        return;
+    }
+    if (strcmp(role, "template") == 0) {
+        (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) */
+        tdm__template_run();                  /* returns in each worker it forks */
+    }
+    (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) not for children */
+    worker_main();
+}
