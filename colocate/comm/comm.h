@@ -8,7 +8,6 @@
 #include <tandem/group.h>
 
 struct tdm__comm;
-struct tdm__conn;
 
 enum tdm__element { TDM__FLOAT, TDM__DOUBLE };
 
@@ -57,8 +56,5 @@ tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
 /* A public group around a communicator, which it owns from TDM_OK on. */
 tdm_status tdm__group_wrap(struct tdm__comm *comm, tdm_group **group_out);
 struct tdm__comm *tdm__group_comm(tdm_group *group);
-
-/* The connection to the node's daemon.  Provided by the runtime. */
-struct tdm__conn *tdm__runtime_daemon(tdm_runtime *runtime);
 
 #endif

@@ -1,5 +1,6 @@
 /* group_join.c - meets the other members of a group through the node's daemon. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -43,6 +44,7 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
                           tdm_group **group_out)
 {
     int64_t timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
+    struct tdm__conn *daemon;
     struct tdm__comm *comm;
     tdm_status status;
     int fd;
@@ -50,9 +52,9 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
     if (options->name == NULL || options->name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "a group needs a name");
     }
-    TDM_TRY(tdm__wrap(call_meeting(tdm__runtime_daemon(runtime), options, timeout_ms, &fd),
-                      "group %s: rank %u of %u", options->name, options->rank,
-                      options->ranks_count));
+    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+    TDM_TRY(tdm__wrap(call_meeting(daemon, options, timeout_ms, &fd), "group %s: rank %u of %u",
+                      options->name, options->rank, options->ranks_count));
     status = tdm__comm_host_open(fd, options->rank, timeout_ms, &comm);
     (void)close(fd);
     if (status != TDM_OK) {

@@ -48,7 +48,8 @@ tdm_status tdm__region_read(const struct tdm__regions *regions, const void *addr
  */
 tdm_status tdm__region_swap(tdm_region *a, tdm_region *b);
 
-/* The set of the actor's GPU number `gpu` (0: its first).  Provided by the runtime. */
+/* The set of the actor's GPU number `gpu` (0: its first), made when it is first asked for; it
+ * ends with the runtime. */
 tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,
                                 struct tdm__regions **regions_out);
 

@@ -1,6 +1,81 @@
-/* region_api.c - tdm_region_create: the public door to the regions of this actor's GPUs. */
+/* region_api.c - the regions of this actor: tdm_region_create and what stands behind it. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "colocate/memory/broker_client.h"
 #include "colocate/memory/region.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+
+enum { BROKER_TIMEOUT_MS = 60000 };
+
+/* One GPU of this actor. */
+struct gpu_regions {
+    struct tdm__device *device;   /* owned; NULL until it is first asked for */
+    struct tdm__regions *regions; /* owned */
+};
+
+/* There is one runtime per process, and so one of these; made on first use, freed when the
+ * runtime stops. */
+static struct {
+    struct tdm__broker_client *broker;
+    struct tdm__arena *arena;
+    struct gpu_regions gpus[TDM__RUNTIME_GPUS_MAX];
+} memory;
+
+static void memory_close(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < TDM__RUNTIME_GPUS_MAX; i++) {
+        tdm__regions_destroy(memory.gpus[i].regions);
+    }
+    tdm__arena_destroy(memory.arena);
+    for (uint32_t i = 0; i < TDM__RUNTIME_GPUS_MAX; i++) {
+        tdm__device_close(memory.gpus[i].device);
+        memory.gpus[i] = (struct gpu_regions){NULL, NULL};
+    }
+    tdm__broker_client_destroy(memory.broker);
+    memory.arena = NULL;
+    memory.broker = NULL;
+}
+
+static tdm_status memory_open(tdm_runtime *runtime, struct tdm__device *device)
+{
+    if (memory.arena != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__arena_create(device, SIZE_MAX, &memory.arena));
+    return tdm__runtime_on_stop(runtime, memory_close, NULL);
+}
+
+static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
+{
+    struct gpu_regions *entry = &memory.gpus[gpu];
+    struct tdm__conn *daemon;
+
+    if (memory.broker == NULL) {
+        TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+        TDM_TRY(tdm__broker_client_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
+    }
+    TDM_TRY(tdm__device_host_open(memory.broker, runtime->gpu_indices[gpu], &entry->device));
+    TDM_TRY(memory_open(runtime, entry->device));
+    return tdm__regions_create(entry->device, memory.arena, &entry->regions);
+}
+
+tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,
+                                struct tdm__regions **regions_out)
+{
+    if (gpu >= runtime->gpus_count) {
+        return tdm__fail(TDM_E_INVAL,
+                         "GPU %u of an actor that has %u: ask for GPUs in its options", gpu,
+                         runtime->gpus_count);
+    }
+    if (memory.gpus[gpu].regions == NULL) {
+        TDM_TRY(gpu_open(runtime, gpu));
+    }
+    *regions_out = memory.gpus[gpu].regions;
+    return TDM_OK;
+}
 
 tdm_status tdm_region_create(tdm_runtime *runtime, const struct tdm_region_options *options,
                              tdm_region **region_out)
