@@ -1,0 +1,162 @@
+/* daemon_options.c - the words of tandemd's command line. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/daemon_options.h"
+
+#include "scheduler/resources.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20 };
+#define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
+
+static void print_help(void)
+{
+    (void)printf("usage: tandemd [options]        the daemon of one node\n"
+                 "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
+                 "                     without it, one of its own\n"
+                 "  --cluster NAME     prefix of every key in Redis (tandem)\n"
+                 "  --listen HOST      also talk TCP, at this address\n"
+                 "  --port N           at this port (any)\n"
+                 "  --name NAME        of the node (the host's name)\n"
+                 "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
+                 "  --cpus N           that the node offers (all)\n"
+                 "  --gpus N           virtual GPUs that it offers (%d)\n"
+                 "  --gpu-bytes N      of memory on each (%llu)\n"
+                 "  --private          end with the process at the other end of descriptor 3\n",
+                 (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
+}
+
+static bool read_number(const char *name, const char *text, uint64_t max, uint64_t *number_out)
+{
+    char *end;
+    unsigned long long number;
+
+    errno = 0;
+    number = strtoull(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || number > max) {
+        (void)fprintf(stderr, "tandemd: --%s wants a number from 0 to %llu, not \"%s\"\n", name,
+                      (unsigned long long)max, text);
+        return false;
+    }
+    *number_out = number;
+    return true;
+}
+
+static bool read_count(const char *name, const char *text, uint32_t max, uint32_t *count_out)
+{
+    uint64_t number;
+
+    if (!read_number(name, text, max, &number)) {
+        return false;
+    }
+    *count_out = (uint32_t)number;
+    return true;
+}
+
+/* TANDEM_GPUS and TANDEM_GPU_BYTES stand in for options that are not given. */
+static bool read_environment(struct cli_daemon_options *options)
+{
+    const char *gpus = getenv("TANDEM_GPUS");       /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *bytes = getenv("TANDEM_GPU_BYTES"); /* NOLINT(concurrency-mt-unsafe) at start */
+
+    return (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
+           (bytes == NULL || read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes));
+}
+
+static bool read_option(int letter, struct cli_daemon_options *options)
+{
+    switch (letter) {
+    case 'p':
+        options->is_private = true;
+        return true;
+    case 'd':
+        options->directory = optarg;
+        return true;
+    case 'r':
+        options->redis_url = optarg;
+        return true;
+    case 'c':
+        options->cluster = optarg;
+        return true;
+    case 'l':
+        options->listen_host = optarg;
+        return true;
+    case 'n':
+        (void)snprintf(options->name, sizeof(options->name), "%s", optarg);
+        return true;
+    case 'P':
+        return read_count("port", optarg, 65535, &options->port);
+    case 'C':
+        return read_count("cpus", optarg, 100000, &options->cpus);
+    case 'G':
+        return read_count("gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
+    case 'B':
+        return read_number("gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
+    case 'h':
+        print_help();
+        exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
+    default:
+        (void)fprintf(stderr, "tandemd: see tandemd --help\n");
+        return false;
+    }
+}
+
+static bool check(const struct cli_daemon_options *options)
+{
+    if (options->gpu_bytes % BLOCK_BYTES != 0) {
+        (void)fprintf(
+            stderr,
+            "tandemd: --gpu-bytes %llu is not a multiple of %d (2 MiB), the unit of blocks\n",
+            (unsigned long long)options->gpu_bytes, (int)BLOCK_BYTES);
+        return false;
+    }
+    if (options->name[0] == '\0') {
+        (void)fprintf(stderr, "tandemd: --name is empty\n");
+        return false;
+    }
+    return true;
+}
+
+bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
+{
+    static const struct option words[] = {
+        {"private", no_argument, NULL, 'p'},      {"directory", required_argument, NULL, 'd'},
+        {"redis", required_argument, NULL, 'r'},  {"cluster", required_argument, NULL, 'c'},
+        {"listen", required_argument, NULL, 'l'}, {"port", required_argument, NULL, 'P'},
+        {"name", required_argument, NULL, 'n'},   {"cpus", required_argument, NULL, 'C'},
+        {"gpus", required_argument, NULL, 'G'},   {"gpu-bytes", required_argument, NULL, 'B'},
+        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+    };
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct cli_daemon_options options = {.cluster = "tandem",
+                                         .cpus = cores > 0 ? (uint32_t)cores : 1,
+                                         .gpus = GPUS_DEFAULT,
+                                         .gpu_bytes = GPU_BYTES_DEFAULT};
+    int letter;
+
+    (void)gethostname(options.name, sizeof(options.name) - 1);
+    if (!read_environment(&options)) {
+        return false;
+    }
+    while ((letter = getopt_long(argc, argv, "", words, NULL)) !=
+           -1) { /* NOLINT(concurrency-mt-unsafe) */
+        if (!read_option(letter, &options)) {
+            return false;
+        }
+    }
+    if (optind < argc) {
+        (void)fprintf(stderr, "tandemd: \"%s\" is no option; see tandemd --help\n",
+                      argv[optind]);
+        return false;
+    }
+    if (!check(&options)) {
+        return false;
+    }
+    *options_out = options;
+    return true;
+}

@@ -1,0 +1,26 @@
+/* daemon_options.h - the words of tandemd's command line. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CLI_DAEMON_OPTIONS_H
+#define TDM_CLI_DAEMON_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Texts are borrowed from argv and the environment, except `name`. */
+struct cli_daemon_options {
+    bool is_private;         /* belongs to the process at the other end of descriptor 3 */
+    const char *directory;   /* NULL: a new one, removed at the end */
+    const char *redis_url;   /* NULL: a Redis of its own */
+    const char *cluster;     /* prefix of every key in Redis */
+    const char *listen_host; /* NULL: Unix socket only */
+    uint32_t port;           /* 0: any */
+    uint32_t cpus;
+    uint32_t gpus;
+    uint64_t gpu_bytes; /* of each; a multiple of 2 MiB */
+    char name[64];
+};
+
+/* Prints what is wrong, or the help that was asked for, and returns false. */
+bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out);
+
+#endif

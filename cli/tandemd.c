@@ -1,0 +1,371 @@
+/* tandemd.c - the daemon of a node: puts the layers' services together and runs them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/node.h"
+#include "actors/worker.h"
+#include "cli/daemon_options.h"
+#include "colocate/comm/meet_service.h"
+#include "colocate/memory/broker_service.h"
+#include "colocate/turnstile_service.h"
+#include "runtime/clock.h"
+#include "runtime/directory.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/process/family.h"
+#include "runtime/process/warden.h"
+#include "runtime/redis/embedded.h"
+#include "runtime/token.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { LINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
+
+/* Everything is here, made in the order of the fields and unmade in the opposite one. */
+struct daemon {
+    struct cli_daemon_options options;
+    char directory[TDM__ADDRESS_BYTES];
+    struct tdm__loop *loop;
+    struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
+    struct tdm__store *store;
+    struct tdm__rpc *rpc;
+    struct tdm__services services;
+    struct tdm__node node;
+    int signals;
+    struct tdm__watch *signals_watch;
+    bool joined;
+    bool stop_wanted;
+    bool actors_ended;
+    tdm_status join_status;
+    char join_detail[512];
+};
+
+static struct daemon this_daemon;
+
+/* ---- connections --------------------------------------------------------------------------
+ */
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    struct daemon *daemon = arg;
+
+    tdm__services_serve(&daemon->services, incoming);
+}
+
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    struct daemon *daemon = arg;
+
+    (void)reason;
+    (void)detail;
+    tdm__node_peer_closed(&daemon->node, tdm__conn_peer(conn));
+}
+
+static void on_accepted(void *arg, struct tdm__conn *conn)
+{
+    tdm__conn_on_closed(conn, on_closed, arg);
+}
+
+/* ---- start --------------------------------------------------------------------------------
+ */
+
+static pid_t redis_pid(void)
+{
+    return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
+}
+
+static tdm_status open_store(struct daemon *daemon)
+{
+    const char *url = daemon->options.redis_url;
+
+    if (url == NULL) {
+        TDM_TRY(tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis));
+        url = tdm__redis_embedded_url(daemon->redis);
+    }
+    return tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
+                                 &daemon->store);
+}
+
+static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
+{
+    const char *named =
+        getenv("TANDEM_TOKEN_FILE"); /* NOLINT(concurrency-mt-unsafe) at start */
+    char path[TDM__ADDRESS_BYTES + 16];
+
+    if (named != NULL && named[0] != '\0') {
+        return tdm__token_read(named, token);
+    }
+    if (daemon->options.redis_url != NULL) {
+        return tdm__fail(TDM_E_AUTH, "a node of a cluster needs TANDEM_TOKEN_FILE: "
+                                     "the same 32-byte file on every node");
+    }
+    (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
+    return tdm__token_make(path, token);
+}
+
+static tdm_status listen_here(struct daemon *daemon)
+{
+    struct tdm__node *node = &daemon->node;
+    char address[TDM__ADDRESS_BYTES + 32];
+
+    (void)snprintf(address, sizeof(address), "unix:%s/tandemd.sock", daemon->directory);
+    TDM_TRY(tdm__rpc_listen(daemon->rpc, address, node->record.unix_address,
+                            sizeof(node->record.unix_address)));
+    if (daemon->options.listen_host == NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(node->listen_host, sizeof(node->listen_host), "%s",
+                   daemon->options.listen_host);
+    (void)snprintf(address, sizeof(address), "tcp:%s:%u", daemon->options.listen_host,
+                   daemon->options.port);
+    return tdm__rpc_listen(daemon->rpc, address, node->record.tcp_address,
+                           sizeof(node->record.tcp_address));
+}
+
+static tdm_status make_endpoint(struct daemon *daemon)
+{
+    struct tdm__node *node = &daemon->node;
+    struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
+
+    TDM_TRY(get_token(daemon, node->token));
+    TDM_TRY(tdm__id_make(&node->record.id));
+    self.id = node->record.id;
+    self.node = node->record.id;
+    (void)snprintf(self.name, sizeof(self.name), "tandemd on %.50s", node->record.name);
+    TDM_TRY(tdm__rpc_create(daemon->loop, &self, node->token, &daemon->rpc));
+    tdm__rpc_serve(daemon->rpc, serve, daemon);
+    tdm__rpc_on_accepted(daemon->rpc, on_accepted, daemon);
+    return listen_here(daemon);
+}
+
+static tdm_status add_services(struct daemon *daemon)
+{
+    struct tdm__broker *broker;
+    void *meet;
+    void *turnstile;
+
+    tdm__services_add(&daemon->services, &tdm__node_service, &daemon->node);
+    tdm__services_add(&daemon->services, &tdm__actor_service, &daemon->node);
+    tdm__services_add(&daemon->services, &tdm__group_service, &daemon->node);
+    TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
+    tdm__services_add(&daemon->services, &tdm__broker_service, broker);
+    TDM_TRY(tdm__meet_create(daemon->loop, &meet));
+    tdm__services_add(&daemon->services, &tdm__meet_service, meet);
+    TDM_TRY(tdm__turnstile_service_create(daemon->loop, broker, &turnstile));
+    tdm__services_add(&daemon->services, &tdm__turnstile_service, turnstile);
+    return TDM_OK;
+}
+
+static tdm_status describe_node(struct daemon *daemon)
+{
+    struct tdm__node *node = &daemon->node;
+    struct tdm__resources totals = {.cpu = 0};
+    ssize_t length;
+
+    TDM_TRY(tdm__resources_add(&totals, "CPU", daemon->options.cpus));
+    TDM_TRY(tdm__resources_add(&totals, "GPU", daemon->options.gpus));
+    TDM_TRY(tdm__pool_init(&node->totals.pool, &totals));
+    (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
+    (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);
+    (void)snprintf(node->directory, sizeof(node->directory), "%s", daemon->directory);
+    length = readlink("/proc/self/exe", node->worker_program, sizeof(node->worker_program) - 1);
+    if (length < 0) {
+        return tdm__fail_errno(errno, "readlink /proc/self/exe");
+    }
+    node->record.pid = getpid();
+    node->loop = daemon->loop;
+    node->services = &daemon->services;
+    node->spare_child = redis_pid;
+    return TDM_OK;
+}
+
+static void on_joined(void *arg, tdm_status status, const char *detail)
+{
+    struct daemon *daemon = arg;
+
+    daemon->joined = true;
+    daemon->join_status = status;
+    (void)snprintf(daemon->join_detail, sizeof(daemon->join_detail), "%s", detail);
+}
+
+static bool has_joined(void *arg)
+{
+    const struct daemon *daemon = arg;
+
+    return daemon->joined;
+}
+
+static tdm_status join(struct daemon *daemon)
+{
+    struct tdm__node *node = &daemon->node;
+
+    node->rpc = daemon->rpc;
+    node->store = daemon->store;
+    node->totals.id = node->record.id;
+    TDM_TRY(tdm__node_start(node, on_joined, daemon));
+    TDM_TRY(
+        tdm__loop_run(daemon->loop, has_joined, daemon, tdm__deadline_in(STORE_TIMEOUT_MS)));
+    if (daemon->join_status != TDM_OK) {
+        return tdm__fail(daemon->join_status, "joining the cluster: %s", daemon->join_detail);
+    }
+    return TDM_OK;
+}
+
+static void on_signal(void *arg, int fd, unsigned ready)
+{
+    struct daemon *daemon = arg;
+    struct signalfd_siginfo info;
+
+    (void)ready;
+    if (read(fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+        daemon->stop_wanted = true;
+    }
+}
+
+static tdm_status watch_signals(struct daemon *daemon)
+{
+    sigset_t watched;
+
+    (void)sigemptyset(&watched);
+    (void)sigaddset(&watched, SIGTERM);
+    (void)sigaddset(&watched, SIGINT);
+    (void)sigprocmask(SIG_BLOCK, &watched, NULL);
+    daemon->signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    return tdm__watch_create(daemon->loop, daemon->signals, TDM__READABLE, on_signal, daemon,
+                             &daemon->signals_watch);
+}
+
+static tdm_status daemon_start(struct daemon *daemon)
+{
+    tdm__family_adopt_orphans();
+    TDM_TRY(tdm__loop_create(&daemon->loop));
+    TDM_TRY(watch_signals(daemon));
+    TDM_TRY(describe_node(daemon));
+    TDM_TRY(open_store(daemon));
+    TDM_TRY(make_endpoint(daemon));
+    TDM_TRY(add_services(daemon));
+    return join(daemon);
+}
+
+/* ---- end ----------------------------------------------------------------------------------
+ */
+
+static void on_actors_ended(void *arg)
+{
+    struct daemon *daemon = arg;
+
+    daemon->actors_ended = true;
+}
+
+static bool stop_is_wanted(void *arg)
+{
+    const struct daemon *daemon = arg;
+
+    return daemon->stop_wanted;
+}
+
+static bool actors_have_ended(void *arg)
+{
+    const struct daemon *daemon = arg;
+
+    return daemon->actors_ended;
+}
+
+static void end_in_good_order(struct daemon *daemon)
+{
+    tdm__node_end_actors(&daemon->node, on_actors_ended, daemon);
+    (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_in(END_MS));
+}
+
+static void daemon_free(struct daemon *daemon)
+{
+    tdm__node_stop(&daemon->node);
+    tdm__services_destroy(&daemon->services);
+    if (daemon->rpc != NULL) {
+        tdm__rpc_destroy(daemon->rpc);
+    }
+    if (daemon->store != NULL) {
+        daemon->store->ops->close(daemon->store);
+    }
+    tdm__redis_embedded_stop(daemon->redis);
+    tdm__watch_destroy(daemon->signals_watch);
+    if (daemon->loop != NULL) {
+        tdm__loop_destroy(daemon->loop);
+    }
+}
+
+/* ---- the program --------------------------------------------------------------------------
+ */
+
+/* To whoever started the daemon: a record on its line, or a line on stdout. */
+static void announce(const struct daemon *daemon, const char *text)
+{
+    if (daemon->options.is_private) {
+        (void)send(LINE_FD, text, strlen(text), MSG_NOSIGNAL);
+        (void)close(LINE_FD);
+    } else {
+        (void)printf("%s\n", text);
+        (void)fflush(stdout);
+    }
+}
+
+static int daemon_run(struct daemon *daemon)
+{
+    char text[TDM__ERROR_DETAIL_BYTES + 16];
+    tdm_status status = daemon_start(daemon);
+
+    if (status != TDM_OK) {
+        (void)snprintf(text, sizeof(text), "failed %s: %s", tdm_strerror(status),
+                       tdm_error_detail());
+        announce(daemon, text);
+        daemon_free(daemon);
+        return 1;
+    }
+    (void)snprintf(text, sizeof(text), "ready %d %s", (int)getpid(),
+                   daemon->node.record.unix_address);
+    announce(daemon, text);
+    (void)tdm__loop_run(daemon->loop, stop_is_wanted, daemon, TDM__NEVER);
+    end_in_good_order(daemon);
+    daemon_free(daemon);
+    return 0;
+}
+
+static tdm_status choose_directory(struct daemon *daemon)
+{
+    if (daemon->options.directory == NULL) {
+        return tdm__directory_make(daemon->directory, sizeof(daemon->directory));
+    }
+    (void)snprintf(daemon->directory, sizeof(daemon->directory), "%s",
+                   daemon->options.directory);
+    return tdm__directory_use(daemon->directory);
+}
+
+int main(int argc, char **argv)
+{
+    struct tdm__warden_options warden = {.line = -1};
+    struct daemon *daemon = &this_daemon;
+    tdm_status status;
+
+    tdm__worker_run_if_one(); /* never returns where this program is a worker */
+    if (!cli_daemon_options_read(argc, argv, &daemon->options)) {
+        return 2;
+    }
+    tdm__log_init("tandemd");
+    status = choose_directory(daemon);
+    if (status == TDM_OK) {
+        warden.line = daemon->options.is_private ? LINE_FD : -1;
+        warden.directory = daemon->directory;
+        warden.remove_directory = daemon->options.directory == NULL;
+        status = tdm__warden_fork(&warden);
+    }
+    if (status != TDM_OK) {
+        (void)fprintf(stderr, "tandemd: %s: %s\n", tdm_strerror(status), tdm_error_detail());
+        return 1;
+    }
+    return daemon_run(daemon);
+}
