@@ -38,7 +38,7 @@ enum tdm__write_kind {
     TDM__WRITE_PUT,    /* set the bytes */
     TDM__WRITE_DELETE, /* remove; fine if it is not there (unless a version says otherwise) */
     TDM__WRITE_CHECK,  /* change nothing, only check the version */
-    TDM__WRITE_TOUCH   /* renew the lease, keep the bytes; TDM_E_CONFLICT if it is gone */
+    TDM__WRITE_TOUCH /* renew the lease, keep bytes and version; TDM_E_CONFLICT if it is gone */
 };
 
 #define TDM__VERSION_ANY  UINT64_MAX /* do not check */
@@ -55,6 +55,7 @@ struct tdm__write {
 struct tdm__store_ops {
     const char *name;
 
+    /* Operations that wait get TDM_E_STORE before it returns; they may not ask for more. */
     void (*close)(struct tdm__store *store);
     /* Reads the records that match any pattern: an exact key, or a prefix followed by '*'; one
      * consistent snapshot. */
@@ -107,7 +108,8 @@ typedef void tdm__txn_done(void *arg, tdm_status status, const char *detail);
 const struct tdm__record *tdm__txn_find(const struct tdm__txn *txn, const char *key);
 uint32_t tdm__txn_count(const struct tdm__txn *txn);
 const struct tdm__record *tdm__txn_at(const struct tdm__txn *txn, uint32_t index);
-/* Writes check the version of the record as it was read (none if it was not there). */
+/* Writes check the version of the record as it was read (none if it was not there).  A key that
+ * no pattern of the transaction matches is TDM_E_INVAL. */
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms);
 tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
@@ -115,7 +117,8 @@ tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key);
 tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key);
 
 /* Reads the patterns, runs the body, commits; on conflict again, until the deadline
- * (TDM_E_TIMEOUT) or the body's own failure.  `done` runs exactly once, later. */
+ * (TDM_E_TIMEOUT) or the body's own failure.  After TDM_E_STORE the outcome is unknown: it is
+ * not tried again.  `done` runs exactly once, later. */
 tdm_status tdm__txn_run(struct tdm__loop *loop, struct tdm__store *store,
                         const char *const *patterns, uint32_t patterns_count,
                         int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,

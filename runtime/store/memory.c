@@ -1,0 +1,338 @@
+/* memory.c - the reference filling of the store: sorted records in this process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/store/check.h"
+#include "runtime/store/outcome.h"
+#include "runtime/store/watchers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Every operation happens when it is called; only its answer waits for the loop.  So there is
+ * no lost reply, and a commit needs no id. */
+
+struct entry {
+    char *key;  /* owned */
+    char *data; /* owned; NULL when empty */
+    size_t size_bytes;
+    uint64_t version;
+    int64_t expires_ms;
+};
+
+struct memory_store {
+    struct tdm__store store; /* first */
+    struct tdm__outcomes *outcomes;
+    struct tdm__watchers watchers;
+    struct entry *entries; /* owned, sorted by key */
+    uint32_t count;
+    uint32_t capacity;
+    uint64_t last_version;
+};
+
+/* ---- entries ----------------------------------------------------------------------------- */
+
+/* The first entry whose key is not before `key`. */
+static uint32_t lower_bound(const struct memory_store *memory, const char *key)
+{
+    uint32_t low = 0;
+    uint32_t high = memory->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (strcmp(memory->entries[middle].key, key) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+static struct entry *find_entry(const struct memory_store *memory, const char *key)
+{
+    uint32_t at = lower_bound(memory, key);
+
+    if (at < memory->count && strcmp(memory->entries[at].key, key) == 0) {
+        return &memory->entries[at];
+    }
+    return NULL;
+}
+
+static void remove_entry(struct memory_store *memory, struct entry *entry)
+{
+    uint32_t at = (uint32_t)(entry - memory->entries);
+
+    free(entry->key);
+    free(entry->data);
+    memory->count--;
+    memmove(entry, entry + 1, (memory->count - at) * sizeof(*entry));
+}
+
+static void remove_expired(struct memory_store *memory)
+{
+    int64_t now_ms = tdm__clock_ms();
+
+    for (uint32_t i = memory->count; i > 0; i--) {
+        if (memory->entries[i - 1].expires_ms <= now_ms) {
+            remove_entry(memory, &memory->entries[i - 1]);
+        }
+    }
+}
+
+/* An empty entry of this key, where there was none.  Room was made before. */
+static struct entry *insert_entry(struct memory_store *memory, char *key)
+{
+    uint32_t at = lower_bound(memory, key);
+    struct entry *entry = &memory->entries[at];
+
+    memmove(entry + 1, entry, (memory->count - at) * sizeof(*entry));
+    memory->count++;
+    *entry = (struct entry){.key = key};
+    return entry;
+}
+
+static int64_t lease_end(int64_t lease_ms)
+{
+    return lease_ms > 0 ? tdm__clock_ms() + lease_ms : TDM__NEVER;
+}
+
+/* ---- read -------------------------------------------------------------------------------- */
+
+static tdm_status snapshot(const struct memory_store *memory, const char *const *patterns,
+                           uint32_t patterns_count, struct tdm__records **records_out)
+{
+    struct tdm__records *records = NULL;
+    size_t payload_bytes = 0;
+
+    for (uint32_t i = 0; i < memory->count; i++) {
+        payload_bytes += strlen(memory->entries[i].key) + memory->entries[i].size_bytes;
+    }
+    TDM_TRY(tdm__records_create(memory->count, payload_bytes, &records));
+    for (uint32_t i = 0; i < memory->count; i++) {
+        const struct entry *entry = &memory->entries[i];
+        uint32_t k = 0;
+
+        while (k < patterns_count && !tdm__store_matches(patterns[k], entry->key)) {
+            k++;
+        }
+        if (k < patterns_count) {
+            tdm__records_append(records, entry->key, strlen(entry->key), entry->version,
+                                (struct tdm_bytes){entry->data, entry->size_bytes});
+        }
+    }
+    *records_out = records;
+    return TDM_OK;
+}
+
+static void memory_read(struct tdm__store *store, const char *const *patterns,
+                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                        void *arg)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+    struct tdm__outcome *outcome = tdm__outcome_of_read(fn, arg);
+    struct tdm__records *records = NULL;
+    tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
+
+    (void)deadline_ms; /* the answer is here at once */
+    if (status == TDM_OK) {
+        remove_expired(memory);
+        status = snapshot(memory, patterns, patterns_count, &records);
+    }
+    tdm__outcomes_add(memory->outcomes, outcome, status, records);
+}
+
+/* ---- commit ------------------------------------------------------------------------------ */
+
+static tdm_status check_versions(const struct memory_store *memory,
+                                 const struct tdm__write *writes, uint32_t writes_count)
+{
+    for (uint32_t i = 0; i < writes_count; i++) {
+        const struct entry *entry = find_entry(memory, writes[i].key);
+        uint64_t version = entry != NULL ? entry->version : TDM__VERSION_NONE;
+
+        if (writes[i].version != TDM__VERSION_ANY && writes[i].version != version) {
+            return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
+        }
+        if (writes[i].kind == TDM__WRITE_TOUCH && entry == NULL) {
+            return tdm__fail(TDM_E_CONFLICT, "%s", writes[i].key);
+        }
+    }
+    return TDM_OK;
+}
+
+/* What a put needs, allocated before anything is changed. */
+struct spare {
+    char *key;
+    char *data;
+};
+
+static void free_spares(struct spare *spares, uint32_t spares_count)
+{
+    for (uint32_t i = 0; i < spares_count; i++) {
+        free(spares[i].key);
+        free(spares[i].data);
+    }
+    free(spares);
+}
+
+static tdm_status prepare(struct memory_store *memory, const struct tdm__write *writes,
+                          uint32_t writes_count, struct spare **spares_out)
+{
+    uint32_t capacity = memory->count + writes_count;
+    struct spare *spares = calloc(writes_count + 1u, sizeof(*spares));
+    struct entry *entries;
+    bool ok = spares != NULL;
+
+    for (uint32_t i = 0; ok && i < writes_count; i++) {
+        const struct tdm_bytes *bytes = &writes[i].bytes;
+
+        if (writes[i].kind == TDM__WRITE_PUT) {
+            spares[i].key = strdup(writes[i].key);
+            spares[i].data = malloc(bytes->size_bytes + 1);
+            ok = spares[i].key != NULL && spares[i].data != NULL;
+        }
+        if (ok && writes[i].kind == TDM__WRITE_PUT && bytes->size_bytes > 0) {
+            memcpy(spares[i].data, bytes->data, bytes->size_bytes);
+        }
+    }
+    if (ok && capacity > memory->capacity) {
+        entries = realloc(memory->entries, 2 * sizeof(*entries) * capacity);
+        ok = entries != NULL;
+        if (ok) {
+            memory->entries = entries;
+            memory->capacity = 2u * capacity;
+        }
+    }
+    if (!ok) {
+        if (spares != NULL) {
+            free_spares(spares, writes_count);
+        }
+        return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
+    }
+    *spares_out = spares;
+    return TDM_OK;
+}
+
+static void apply_put(struct memory_store *memory, const struct tdm__write *write,
+                      struct spare *spare)
+{
+    struct entry *entry = find_entry(memory, write->key);
+
+    if (entry == NULL) {
+        entry = insert_entry(memory, spare->key);
+        spare->key = NULL;
+    }
+    free(entry->data);
+    entry->data = spare->data;
+    spare->data = NULL;
+    entry->size_bytes = write->bytes.size_bytes;
+    entry->version = ++memory->last_version;
+    entry->expires_ms = lease_end(write->lease_ms);
+    tdm__watchers_tell(&memory->watchers, memory->outcomes, write->key);
+}
+
+static void apply(struct memory_store *memory, const struct tdm__write *write,
+                  struct spare *spare)
+{
+    struct entry *entry = find_entry(memory, write->key);
+
+    switch (write->kind) {
+    case TDM__WRITE_PUT:
+        apply_put(memory, write, spare);
+        break;
+    case TDM__WRITE_DELETE:
+        if (entry != NULL) {
+            remove_entry(memory, entry);
+            tdm__watchers_tell(&memory->watchers, memory->outcomes, write->key);
+        }
+        break;
+    case TDM__WRITE_TOUCH:
+        if (entry != NULL) { /* an earlier write of this commit may have removed it */
+            entry->expires_ms = lease_end(write->lease_ms);
+        }
+        break;
+    case TDM__WRITE_CHECK:
+        break;
+    }
+}
+
+static tdm_status commit_now(struct memory_store *memory, const struct tdm__write *writes,
+                             uint32_t writes_count)
+{
+    struct spare *spares = NULL;
+
+    TDM_TRY(tdm__store_check_writes(writes, writes_count));
+    remove_expired(memory);
+    TDM_TRY(check_versions(memory, writes, writes_count));
+    TDM_TRY(prepare(memory, writes, writes_count, &spares));
+    for (uint32_t i = 0; i < writes_count; i++) {
+        apply(memory, &writes[i], &spares[i]);
+    }
+    free_spares(spares, writes_count);
+    return TDM_OK;
+}
+
+static void memory_commit(struct tdm__store *store, const struct tdm__write *writes,
+                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                          void *arg)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+    struct tdm__outcome *outcome = tdm__outcome_of_commit(fn, arg);
+
+    (void)deadline_ms;
+    tdm__outcomes_add(memory->outcomes, outcome, commit_now(memory, writes, writes_count),
+                      NULL);
+}
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static tdm_status memory_watch(struct tdm__store *store, const char *prefix,
+                               tdm__store_changed_fn *fn, void *arg)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+
+    return tdm__watchers_add(&memory->watchers, prefix, fn, arg);
+}
+
+static void memory_close(struct tdm__store *store)
+{
+    struct memory_store *memory = (struct memory_store *)store;
+
+    tdm__outcomes_destroy(memory->outcomes);
+    tdm__watchers_fini(&memory->watchers);
+    while (memory->count > 0) {
+        remove_entry(memory, &memory->entries[memory->count - 1]);
+    }
+    free(memory->entries);
+    free(memory);
+}
+
+static const struct tdm__store_ops memory_ops = {
+    .name = "memory",
+    .close = memory_close,
+    .read = memory_read,
+    .commit = memory_commit,
+    .watch = memory_watch,
+};
+
+tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out)
+{
+    struct memory_store *memory = calloc(1, sizeof(*memory));
+    tdm_status status;
+
+    if (memory == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "memory store");
+    }
+    memory->store.ops = &memory_ops;
+    status = tdm__outcomes_create(loop, &memory->outcomes);
+    if (status != TDM_OK) {
+        free(memory);
+        return status;
+    }
+    *store_out = &memory->store;
+    return TDM_OK;
+}

@@ -1,0 +1,475 @@
+/* store_suite.c - what every filling of the store must do. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/store_suite.h"
+
+#include "runtime/clock.h"
+
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WAIT_MS = 10000, LEASE_MS = 50, COUNTERS = 8, COUNT_EACH = 50 };
+
+/* ---- asking and waiting ------------------------------------------------------------------ */
+
+void store_on_read(void *arg, tdm_status status, const struct tdm__record *records,
+                   uint32_t records_count)
+{
+    struct store_answer *answer = arg;
+
+    assert_false(answer->ended);
+    answer->ended = true;
+    answer->status = status;
+    answer->count = records_count;
+    for (uint32_t i = 0; i < records_count && i < 16; i++) {
+        (void)snprintf(answer->records[i].key, sizeof(answer->records[i].key), "%s",
+                       records[i].key);
+        answer->records[i].version = records[i].version;
+        answer->records[i].size_bytes = records[i].bytes.size_bytes;
+        if (records[i].bytes.size_bytes < sizeof(answer->records[i].bytes)) {
+            memcpy(answer->records[i].bytes, records[i].bytes.data,
+                   records[i].bytes.size_bytes);
+        }
+    }
+}
+
+void store_on_commit(void *arg, tdm_status status)
+{
+    store_on_read(arg, status, NULL, 0);
+}
+
+bool store_has_ended(void *answer)
+{
+    return ((const struct store_answer *)answer)->ended;
+}
+
+void store_run_until(struct store_world *world, bool (*done)(void *arg), void *arg)
+{
+    assert_int_equal(tdm__loop_run(world->loop, done, arg, tdm__clock_ms() + WAIT_MS), TDM_OK);
+}
+
+void store_run_for(struct store_world *world, int64_t ms)
+{
+    assert_int_equal(tdm__loop_run(world->loop, NULL, NULL, tdm__clock_ms() + ms),
+                     TDM_E_TIMEOUT);
+}
+
+struct store_answer store_read(struct store_world *world, const char *pattern)
+{
+    struct store_answer answer = {.ended = false};
+
+    world->store->ops->read(world->store, &pattern, 1, tdm__clock_ms() + WAIT_MS, store_on_read,
+                            &answer);
+    assert_false(answer.ended);
+    store_run_until(world, store_has_ended, &answer);
+    return answer;
+}
+
+tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
+                        uint32_t writes_count)
+{
+    struct store_answer answer = {.ended = false};
+
+    world->store->ops->commit(world->store, writes, writes_count, tdm__clock_ms() + WAIT_MS,
+                              store_on_commit, &answer);
+    assert_false(answer.ended);
+    store_run_until(world, store_has_ended, &answer);
+    return answer.status;
+}
+
+tdm_status store_put(struct store_world *world, const char *key, const char *text,
+                     uint64_t version, int64_t lease_ms)
+{
+    struct tdm__write write = {.kind = TDM__WRITE_PUT,
+                               .key = key,
+                               .version = version,
+                               .bytes = {text, strlen(text)},
+                               .lease_ms = lease_ms};
+
+    return store_commit(world, &write, 1);
+}
+
+tdm_status store_delete(struct store_world *world, const char *key, uint64_t version)
+{
+    struct tdm__write write = {.kind = TDM__WRITE_DELETE, .key = key, .version = version};
+
+    return store_commit(world, &write, 1);
+}
+
+uint64_t store_version(struct store_world *world, const char *key)
+{
+    struct store_answer answer = store_read(world, key);
+
+    assert_int_equal(answer.status, TDM_OK);
+    return answer.count == 0 ? 0 : answer.records[0].version;
+}
+
+/* ---- records ----------------------------------------------------------------------------- */
+
+static void a_record_is_read_as_it_was_put(void **state)
+{
+    struct store_world *world = *state;
+    struct store_answer answer;
+
+    assert_int_equal(store_put(world, "a/one", "hello", TDM__VERSION_NONE, 0), TDM_OK);
+    answer = store_read(world, "a/one");
+    assert_int_equal(answer.count, 1);
+    assert_string_equal(answer.records[0].key, "a/one");
+    assert_int_equal(answer.records[0].size_bytes, 5);
+    assert_memory_equal(answer.records[0].bytes, "hello", 5);
+    assert_int_equal(store_read(world, "a/none").count, 0);
+}
+
+static void bytes_of_every_value_survive(void **state)
+{
+    static const char bytes[] = "\0\r\n*$\xff\x80 end\0";
+    struct store_world *world = *state;
+    struct tdm__write write = {.kind = TDM__WRITE_PUT,
+                               .key = "b/ $binary{}\\\"'%s",
+                               .version = TDM__VERSION_ANY,
+                               .bytes = {bytes, sizeof(bytes)}};
+    struct store_answer answer;
+
+    assert_int_equal(store_commit(world, &write, 1), TDM_OK);
+    answer = store_read(world, "b/*");
+    assert_int_equal(answer.count, 1);
+    assert_string_equal(answer.records[0].key, write.key);
+    assert_int_equal(answer.records[0].size_bytes, sizeof(bytes));
+    assert_memory_equal(answer.records[0].bytes, bytes, sizeof(bytes));
+    assert_int_equal(store_put(world, "b/empty", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_read(world, "b/empty").records[0].size_bytes, 0);
+}
+
+static void a_prefix_lists_its_records_in_order_and_once(void **state)
+{
+    static const char *const patterns[] = {"p/*", "p/b", "p/c*", "q"};
+    struct store_world *world = *state;
+    struct store_answer answer = {.ended = false};
+
+    assert_int_equal(store_put(world, "p/c", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "p/a", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "p/b~", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "p/b", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "p0", "", TDM__VERSION_NONE, 0), TDM_OK);
+    world->store->ops->read(world->store, patterns, 4, tdm__clock_ms() + WAIT_MS, store_on_read,
+                            &answer);
+    store_run_until(world, store_has_ended, &answer);
+    assert_int_equal(answer.count, 4);
+    assert_string_equal(answer.records[0].key, "p/a");
+    assert_string_equal(answer.records[1].key, "p/b");
+    assert_string_equal(answer.records[2].key, "p/b~");
+    assert_string_equal(answer.records[3].key, "p/c");
+    assert_true(store_read(world, "*").count > 5);
+}
+
+static void keys_and_sizes_out_of_bounds_are_refused(void **state)
+{
+    static struct tdm__write writes[1001];
+    struct store_world *world = *state;
+    char long_key[202];
+
+    memset(long_key, 'k', 200);
+    long_key[200] = '\0';
+    assert_int_equal(store_put(world, long_key, "", TDM__VERSION_NONE, 0), TDM_OK);
+    long_key[200] = 'k';
+    long_key[201] = '\0';
+    assert_int_equal(store_put(world, long_key, "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(world, "", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(world, "a*", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_put(world, "a\nb", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
+    assert_int_equal(store_read(world, "a*b").status, TDM_E_INVAL);
+    for (size_t i = 0; i < 1001; i++) {
+        writes[i] = (struct tdm__write){
+            .kind = TDM__WRITE_PUT, .key = "limit", .version = TDM__VERSION_ANY};
+    }
+    assert_int_equal(store_commit(world, writes, 1001), TDM_E_LIMIT);
+    assert_int_equal(store_commit(world, writes, 1000), TDM_OK);
+}
+
+/* ---- commits ----------------------------------------------------------------------------- */
+
+static void a_version_that_moved_is_a_conflict(void **state)
+{
+    struct store_world *world = *state;
+    uint64_t version;
+
+    assert_int_equal(store_put(world, "c", "1", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "c", "2", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
+    version = store_version(world, "c");
+    assert_int_equal(store_put(world, "c", "3", version, 0), TDM_OK);
+    assert_int_equal(store_put(world, "c", "4", version, 0), TDM_E_CONFLICT);
+    assert_int_equal(store_delete(world, "c", version), TDM_E_CONFLICT);
+    assert_memory_equal(store_read(world, "c").records[0].bytes, "3", 1);
+    assert_int_equal(store_put(world, "c/new", "", 12345, 0), TDM_E_CONFLICT);
+}
+
+static void a_commit_is_all_or_nothing(void **state)
+{
+    struct store_world *world = *state;
+    struct tdm__write writes[] = {
+        {.kind = TDM__WRITE_PUT, .key = "n/a", .version = TDM__VERSION_ANY, .bytes = {"x", 1}},
+        {.kind = TDM__WRITE_DELETE, .key = "n/b", .version = TDM__VERSION_ANY},
+        {.kind = TDM__WRITE_CHECK, .key = "n/c", .version = TDM__VERSION_NONE},
+    };
+
+    assert_int_equal(store_put(world, "n/b", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(world, "n/c", "", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_commit(world, writes, 3), TDM_E_CONFLICT);
+    assert_int_equal(store_version(world, "n/a"), 0);
+    assert_true(store_version(world, "n/b") != 0);
+    writes[2].version = store_version(world, "n/c");
+    assert_int_equal(store_commit(world, writes, 3), TDM_OK);
+    assert_true(store_version(world, "n/a") != 0);
+    assert_int_equal(store_version(world, "n/b"), 0);
+    assert_int_equal(store_version(world, "n/c"), writes[2].version);
+}
+
+static void a_version_is_never_used_again(void **state)
+{
+    struct store_world *world = *state;
+    uint64_t last = 0;
+
+    for (int i = 0; i < 5; i++) {
+        uint64_t version;
+
+        assert_int_equal(store_put(world, "v", "same", TDM__VERSION_NONE, 0), TDM_OK);
+        version = store_version(world, "v");
+        assert_true(version > last);
+        last = version;
+        assert_int_equal(store_delete(world, "v", version), TDM_OK);
+    }
+    assert_int_equal(store_delete(world, "v", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(world, "v", last), TDM_E_CONFLICT);
+}
+
+/* ---- leases ------------------------------------------------------------------------------ */
+
+static tdm_status touch(struct store_world *world, const char *key, int64_t lease_ms)
+{
+    struct tdm__write write = {.kind = TDM__WRITE_TOUCH,
+                               .key = key,
+                               .version = TDM__VERSION_ANY,
+                               .lease_ms = lease_ms};
+
+    return store_commit(world, &write, 1);
+}
+
+static void a_lease_that_ran_out_takes_the_record(void **state)
+{
+    struct store_world *world = *state;
+
+    assert_int_equal(store_put(world, "l/gone", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    assert_int_equal(store_put(world, "l/kept", "", TDM__VERSION_NONE, LEASE_MS), TDM_OK);
+    assert_int_equal(store_put(world, "l/kept", "now for ever", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_read(world, "l/*").count, 2);
+    store_run_for(world, 2 * LEASE_MS);
+    assert_int_equal(store_read(world, "l/*").count, 1);
+    assert_int_equal(store_read(world, "l/gone").count, 0);
+    assert_int_equal(store_put(world, "l/gone", "again", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_read(world, "l/*").count, 2);
+}
+
+static void a_touch_renews_the_lease_and_keeps_the_record(void **state)
+{
+    struct store_world *world = *state;
+    uint64_t version;
+
+    assert_int_equal(store_put(world, "t", "data", TDM__VERSION_NONE, 10 * LEASE_MS), TDM_OK);
+    version = store_version(world, "t");
+    assert_int_equal(touch(world, "t", 60000), TDM_OK);
+    store_run_for(world, 11 * LEASE_MS);
+    assert_int_equal(store_version(world, "t"), version);
+    assert_memory_equal(store_read(world, "t").records[0].bytes, "data", 4);
+    assert_int_equal(touch(world, "t", LEASE_MS), TDM_OK);
+    store_run_for(world, 2 * LEASE_MS);
+    assert_int_equal(touch(world, "t", LEASE_MS), TDM_E_CONFLICT);
+}
+
+/* ---- watches ----------------------------------------------------------------------------- */
+
+struct told {
+    uint32_t count;
+    char keys[8][32];
+};
+
+static struct told told; /* watches stay until the store is closed, so their notes must too */
+
+static void on_changed(void *arg, const char *key)
+{
+    struct told *notes = arg;
+
+    assert_true(notes->count < 8);
+    (void)snprintf(notes->keys[notes->count++], sizeof(notes->keys[0]), "%s", key);
+}
+
+static bool was_told_four(void *arg)
+{
+    return ((const struct told *)arg)->count >= 4;
+}
+
+static void a_watch_tells_each_change_under_its_prefix_once(void **state)
+{
+    struct store_world *world = *state;
+    struct tdm__write two[] = {
+        {.kind = TDM__WRITE_PUT, .key = "w/a", .version = TDM__VERSION_ANY},
+        {.kind = TDM__WRITE_PUT, .key = "w/b", .version = TDM__VERSION_ANY},
+    };
+
+    told.count = 0;
+    assert_int_equal(world->store->ops->watch(world->store, "w/", on_changed, &told), TDM_OK);
+    assert_int_equal(world->store->ops->watch(world->store, "w/", on_changed, &told),
+                     TDM_E_EXISTS);
+    assert_int_equal(world->store->ops->watch(world->store, "w*", on_changed, &told),
+                     TDM_E_INVAL);
+    assert_int_equal(store_put(world, "elsewhere", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_commit(world, two, 2), TDM_OK);
+    assert_int_equal(store_put(world, "w/a", "", TDM__VERSION_NONE, 0), TDM_E_CONFLICT);
+    assert_int_equal(touch(world, "w/a", 60000), TDM_OK);
+    assert_int_equal(store_delete(world, "w/none", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_delete(world, "w/a", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_put(world, "w/end", "", TDM__VERSION_ANY, 0), TDM_OK);
+    store_run_until(world, was_told_four, &told);
+    assert_int_equal(told.count, 4);
+    assert_string_equal(told.keys[0], "w/a");
+    assert_string_equal(told.keys[1], "w/b");
+    assert_string_equal(told.keys[2], "w/a");
+    assert_string_equal(told.keys[3], "w/end");
+}
+
+/* ---- transactions ------------------------------------------------------------------------ */
+
+struct counting {
+    struct store_world *world;
+    const char *counter;
+    char mark[64]; /* the record that says which step was done last */
+    int step;
+    bool ended;
+    uint32_t *unknown_count;
+};
+
+static void count_once(struct counting *counting);
+
+/* Has this very step happened, though its answer was lost? */
+static bool is_done_already(const struct counting *counting, const struct tdm__txn *txn)
+{
+    const struct tdm__record *mark = tdm__txn_find(txn, counting->mark);
+    int step = -1;
+
+    if (mark != NULL) {
+        memcpy(&step, mark->bytes.data, sizeof(step));
+    }
+    return step == counting->step;
+}
+
+static tdm_status add_one(void *arg, struct tdm__txn *txn)
+{
+    struct counting *counting = arg;
+    const struct tdm__record *record = tdm__txn_find(txn, counting->counter);
+    int value = 0;
+
+    if (is_done_already(counting, txn)) {
+        return TDM_OK;
+    }
+    if (record != NULL) {
+        assert_int_equal(record->bytes.size_bytes, sizeof(value));
+        memcpy(&value, record->bytes.data, sizeof(value));
+    }
+    value++;
+    TDM_TRY(tdm__txn_put(txn, counting->mark,
+                         (struct tdm_bytes){&counting->step, sizeof(counting->step)}, 0));
+    return tdm__txn_put(txn, counting->counter, (struct tdm_bytes){&value, sizeof(value)}, 0);
+}
+
+static void on_added(void *arg, tdm_status status, const char *detail)
+{
+    struct counting *counting = arg;
+
+    if (status == TDM_E_STORE) {
+        ++*counting->unknown_count;
+    } else if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), detail);
+    } else {
+        counting->step++;
+    }
+    if (counting->step == COUNT_EACH) {
+        counting->ended = true;
+        return;
+    }
+    count_once(counting);
+}
+
+static void count_once(struct counting *counting)
+{
+    const char *patterns[] = {counting->counter, counting->mark};
+
+    assert_int_equal(tdm__txn_run(counting->world->loop, counting->world->store, patterns, 2,
+                                  tdm__clock_ms() + 6 * WAIT_MS, add_one, on_added, counting),
+                     TDM_OK);
+}
+
+static bool all_have_ended(void *arg)
+{
+    const struct counting *counting = arg;
+
+    for (int i = 0; i < COUNTERS; i++) {
+        if (!counting[i].ended) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t store_suite_counts_exactly(struct store_world *world, const char *counter)
+{
+    struct counting counting[COUNTERS] = {{.step = 0}};
+    struct store_answer answer;
+    uint32_t unknown_count = 0;
+    int value;
+
+    for (int i = 0; i < COUNTERS; i++) {
+        counting[i] = (struct counting){
+            .world = world, .counter = counter, .unknown_count = &unknown_count};
+        (void)snprintf(counting[i].mark, sizeof(counting[i].mark), "%s/mark/%d", counter, i);
+        count_once(&counting[i]);
+    }
+    assert_int_equal(
+        tdm__loop_run(world->loop, all_have_ended, counting, tdm__clock_ms() + 6 * WAIT_MS),
+        TDM_OK);
+    do {
+        answer = store_read(world, counter);
+    } while (answer.status == TDM_E_STORE);
+    memcpy(&value, answer.records[0].bytes, sizeof(value));
+    assert_int_equal(value, COUNTERS * COUNT_EACH);
+    return unknown_count;
+}
+
+static void transactions_count_exactly(void **state)
+{
+    assert_int_equal(store_suite_counts_exactly(*state, "counter"), 0);
+}
+
+int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_record_is_read_as_it_was_put),
+        cmocka_unit_test(bytes_of_every_value_survive),
+        cmocka_unit_test(a_prefix_lists_its_records_in_order_and_once),
+        cmocka_unit_test(keys_and_sizes_out_of_bounds_are_refused),
+        cmocka_unit_test(a_version_that_moved_is_a_conflict),
+        cmocka_unit_test(a_commit_is_all_or_nothing),
+        cmocka_unit_test(a_version_is_never_used_again),
+        cmocka_unit_test(a_lease_that_ran_out_takes_the_record),
+        cmocka_unit_test(a_touch_renews_the_lease_and_keeps_the_record),
+        cmocka_unit_test(a_watch_tells_each_change_under_its_prefix_once),
+        cmocka_unit_test(transactions_count_exactly),
+    };
+
+    return cmocka_run_group_tests_name("store", tests, setup, teardown);
+}

@@ -1,0 +1,241 @@
+/* txn_test.c - transactions: what the body sees, what is committed, how they end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "tests/conformance/store_suite.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct store_world world;
+
+static int open_store(void **state)
+{
+    (void)state;
+    return tdm__loop_create(&world.loop) != TDM_OK ||
+           tdm__store_memory_open(world.loop, &world.store) != TDM_OK;
+}
+
+static int close_store(void **state)
+{
+    (void)state;
+    world.store->ops->close(world.store);
+    tdm__loop_destroy(world.loop);
+    return 0;
+}
+
+struct ending {
+    bool ended;
+    tdm_status status;
+    char detail[200];
+    uint32_t runs;
+    uint32_t runs_disturbed; /* somebody else writes "a/1" during that many first runs */
+};
+
+static void on_done(void *arg, tdm_status status, const char *detail)
+{
+    struct ending *ending = arg;
+
+    assert_false(ending->ended);
+    ending->ended = true;
+    ending->status = status;
+    (void)snprintf(ending->detail, sizeof(ending->detail), "%s", detail);
+}
+
+static bool has_ended(void *arg)
+{
+    return ((const struct ending *)arg)->ended;
+}
+
+static void run_for(struct ending *ending, tdm__txn_body *body, int64_t ms)
+{
+    const char *patterns[] = {"a/*", "b"};
+
+    assert_int_equal(tdm__txn_run(world.loop, world.store, patterns, 2, tdm__clock_ms() + ms,
+                                  body, on_done, ending),
+                     TDM_OK);
+    assert_false(ending->ended);
+    store_run_until(&world, has_ended, ending);
+}
+
+static void run(struct ending *ending, tdm__txn_body *body)
+{
+    run_for(ending, body, 10000);
+}
+
+static struct tdm_bytes bytes_of(const char *text)
+{
+    return (struct tdm_bytes){text, strlen(text)};
+}
+
+/* "a/1" and "a/2" are there; gives "b" the number of records seen and removes "a/2". */
+static tdm_status look_and_write(void *arg, struct tdm__txn *txn)
+{
+    char text[] = "0"; /* gone when the commit is made: the transaction must copy it */
+
+    (void)arg;
+    assert_int_equal(tdm__txn_count(txn), 2);
+    assert_string_equal(tdm__txn_at(txn, 0)->key, "a/1");
+    assert_memory_equal(tdm__txn_find(txn, "a/2")->bytes.data, "two", 3);
+    assert_null(tdm__txn_find(txn, "b"));
+    assert_null(tdm__txn_find(txn, "c"));
+    text[0] = (char)('0' + tdm__txn_count(txn));
+    TDM_TRY(tdm__txn_put(txn, "b", bytes_of(text), 0));
+    TDM_TRY(tdm__txn_delete(txn, "a/2"));
+    return tdm__txn_rely(txn, "a/none");
+}
+
+static void a_transaction_sees_what_it_asked_for_and_writes_all(void **state)
+{
+    struct ending ending = {.ended = false};
+
+    (void)state;
+    assert_int_equal(store_put(&world, "a/1", "one", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(&world, "a/2", "two", TDM__VERSION_NONE, 0), TDM_OK);
+    assert_int_equal(store_put(&world, "c", "", TDM__VERSION_NONE, 0), TDM_OK);
+    run(&ending, look_and_write);
+    assert_int_equal(ending.status, TDM_OK);
+    assert_string_equal(ending.detail, "");
+    assert_memory_equal(store_read(&world, "b").records[0].bytes, "2", 1);
+    assert_int_equal(store_version(&world, "a/2"), 0);
+}
+
+/* Somebody else's write comes between the read and the commit: asked for first, so made first.
+ */
+static void disturb(struct ending *ending)
+{
+    static struct store_answer answer;
+    const struct tdm__write write = {
+        .kind = TDM__WRITE_PUT, .key = "a/1", .version = TDM__VERSION_ANY};
+
+    ending->runs++;
+    if (ending->runs <= ending->runs_disturbed) {
+        answer.ended = false;
+        world.store->ops->commit(world.store, &write, 1, TDM__NEVER, store_on_commit, &answer);
+    }
+}
+
+static tdm_status rely_and_write(void *arg, struct tdm__txn *txn)
+{
+    disturb(arg);
+    TDM_TRY(tdm__txn_rely(txn, "a/1"));
+    return tdm__txn_put(txn, "b", bytes_of("done"), 0);
+}
+
+static void a_conflict_runs_the_body_again(void **state)
+{
+    struct ending ending = {.runs_disturbed = 3};
+
+    (void)state;
+    run(&ending, rely_and_write);
+    assert_int_equal(ending.status, TDM_OK);
+    assert_int_equal(ending.runs, 4);
+}
+
+static void conflicts_end_at_the_deadline(void **state)
+{
+    struct ending ending = {.runs_disturbed = UINT32_MAX};
+
+    (void)state;
+    run_for(&ending, rely_and_write, 20);
+    assert_int_equal(ending.status, TDM_E_TIMEOUT);
+    assert_non_null(strstr(ending.detail, "a/1"));
+    assert_int_equal(store_version(&world, "b"), 0);
+}
+
+static tdm_status give_up(void *arg, struct tdm__txn *txn)
+{
+    (void)arg;
+    TDM_TRY(tdm__txn_put(txn, "b", bytes_of("never"), 0));
+    return tdm__fail(TDM_E_NO_RESOURCES, "wanted 8, have 4");
+}
+
+static void a_body_that_fails_ends_it_and_writes_nothing(void **state)
+{
+    struct ending ending = {.ended = false};
+
+    (void)state;
+    run(&ending, give_up);
+    assert_int_equal(ending.status, TDM_E_NO_RESOURCES);
+    assert_string_equal(ending.detail, "wanted 8, have 4");
+    assert_int_equal(store_version(&world, "b"), 0);
+}
+
+static tdm_status write_nothing(void *arg, struct tdm__txn *txn)
+{
+    (void)arg;
+    (void)txn;
+    return TDM_OK;
+}
+
+static void nothing_to_write_is_a_success(void **state)
+{
+    struct ending ending = {.ended = false};
+
+    (void)state;
+    run(&ending, write_nothing);
+    assert_int_equal(ending.status, TDM_OK);
+}
+
+static tdm_status write_unread(void *arg, struct tdm__txn *txn)
+{
+    (void)arg;
+    return tdm__txn_put(txn, "c", bytes_of(""), 0);
+}
+
+static void a_key_that_was_not_read_cannot_be_written(void **state)
+{
+    struct ending ending = {.ended = false};
+
+    (void)state;
+    run(&ending, write_unread);
+    assert_int_equal(ending.status, TDM_E_INVAL);
+}
+
+static void a_bad_pattern_is_refused_at_once(void **state)
+{
+    const char *pattern = "a*b";
+
+    (void)state;
+    assert_int_equal(tdm__txn_run(world.loop, world.store, &pattern, 1, TDM__NEVER,
+                                  write_nothing, on_done, NULL),
+                     TDM_E_INVAL);
+}
+
+static void a_store_that_closes_ends_it(void **state)
+{
+    struct ending ending = {.ended = false};
+    const char *pattern = "*";
+
+    assert_int_equal(tdm__txn_run(world.loop, world.store, &pattern, 1, TDM__NEVER,
+                                  write_nothing, on_done, &ending),
+                     TDM_OK);
+    (void)close_store(state);
+    assert_true(ending.ended);
+    assert_int_equal(ending.status, TDM_E_STORE);
+    assert_int_equal(open_store(state), 0);
+}
+
+#define TXN_TEST(name) cmocka_unit_test_setup_teardown(name, open_store, close_store)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TXN_TEST(a_transaction_sees_what_it_asked_for_and_writes_all),
+        TXN_TEST(a_conflict_runs_the_body_again),
+        TXN_TEST(conflicts_end_at_the_deadline),
+        TXN_TEST(a_body_that_fails_ends_it_and_writes_nothing),
+        TXN_TEST(nothing_to_write_is_a_success),
+        TXN_TEST(a_key_that_was_not_read_cannot_be_written),
+        TXN_TEST(a_bad_pattern_is_refused_at_once),
+        TXN_TEST(a_store_that_closes_ends_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
