@@ -1,0 +1,180 @@
+/* address.c - where a Redis server is and who we are there: its URL, taken apart. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/address.h"
+
+#include "runtime/error.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+
+/* No message here quotes the URL: it may hold a password. */
+
+static const char *after(const char *text, const char *start)
+{
+    size_t bytes = strlen(start);
+
+    return strncmp(text, start, bytes) == 0 ? text + bytes : NULL;
+}
+
+static tdm_status copy_part(const char *what, const char *from, size_t bytes,
+                            char to[TDM__REDIS_TEXT_BYTES])
+{
+    if (bytes >= TDM__REDIS_TEXT_BYTES) {
+        return tdm__fail(TDM_E_LIMIT, "store url: %s of %zu bytes, at most %d", what, bytes,
+                         TDM__REDIS_TEXT_BYTES - 1);
+    }
+    memcpy(to, from, bytes);
+    to[bytes] = '\0';
+    return TDM_OK;
+}
+
+/* Undoes %XX in place. */
+static tdm_status decode_part(const char *what, char *text)
+{
+    char *to = text;
+
+    for (const char *from = text; *from != '\0'; from++) {
+        char digits[3] = "";
+        char *end = digits;
+
+        if (*from != '%') {
+            *to++ = *from;
+            continue;
+        }
+        (void)strncat(digits, from + 1, 2);
+        *to = (char)strtoul(digits, &end, 16);
+        if (end != digits + 2 || *to == '\0' || digits[0] == '+' || digits[0] == '-') {
+            return tdm__fail(TDM_E_INVAL, "store url: %s: '%%' wants two hexadecimal digits",
+                             what);
+        }
+        to++;
+        from += 2;
+    }
+    *to = '\0';
+    return TDM_OK;
+}
+
+static tdm_status parse_number(const char *what, const char *text, unsigned long max,
+                               unsigned long *number_out)
+{
+    char *end;
+    unsigned long number = strtoul(text, &end, 10);
+
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || number > max) {
+        return tdm__fail(TDM_E_INVAL, "store url: %s \"%.20s\" is no number up to %lu", what,
+                         text, max);
+    }
+    *number_out = number;
+    return TDM_OK;
+}
+
+static tdm_status parse_unix(const char *path, struct tdm__redis_address *address)
+{
+    struct sockaddr_un socket_address;
+
+    if (path[0] != '/') {
+        return tdm__fail(TDM_E_INVAL, "store url: unix:///path wants an absolute path");
+    }
+    if (strlen(path) >= sizeof(socket_address.sun_path)) {
+        return tdm__fail(TDM_E_LIMIT, "store url: a unix path of %zu bytes, at most %zu",
+                         strlen(path), sizeof(socket_address.sun_path) - 1);
+    }
+    TDM_TRY(copy_part("path", path, strlen(path), address->path));
+    (void)snprintf(address->text, sizeof(address->text), "unix://%s", path);
+    return TDM_OK;
+}
+
+static tdm_status parse_user(const char *text, size_t bytes, struct tdm__redis_address *address)
+{
+    const char *colon = memchr(text, ':', bytes);
+    size_t user_bytes = colon != NULL ? (size_t)(colon - text) : bytes;
+
+    TDM_TRY(copy_part("user", text, user_bytes, address->user));
+    TDM_TRY(decode_part("user", address->user));
+    if (colon == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(copy_part("password", colon + 1, bytes - user_bytes - 1, address->password));
+    return decode_part("password", address->password);
+}
+
+/* host, host:port, [v6], [v6]:port */
+static tdm_status parse_host(const char *text, struct tdm__redis_address *address)
+{
+    bool bracketed = text[0] == '[';
+    size_t bytes = strcspn(text + bracketed, bracketed ? "]" : ":");
+    const char *rest = text + bracketed + bytes;
+    unsigned long port = TDM__REDIS_PORT;
+
+    TDM_TRY(copy_part("host", text + bracketed, bytes, address->host));
+    if (bytes == 0 || (bracketed && *rest != ']')) {
+        return tdm__fail(TDM_E_INVAL, "store url: no host in redis://host[:port]");
+    }
+    rest += bracketed;
+    if (*rest == ':') {
+        TDM_TRY(parse_number("port", rest + 1, UINT16_MAX, &port));
+    } else if (*rest != '\0') {
+        return tdm__fail(TDM_E_INVAL, "store url: \"%.20s\" after the host", rest);
+    }
+    address->port = (uint16_t)port;
+    return TDM_OK;
+}
+
+static tdm_status parse_redis(const char *rest, struct tdm__redis_address *address)
+{
+    char place[TDM__REDIS_TEXT_BYTES];
+    const char *at = strrchr(rest, '@');
+    unsigned long database = 0;
+    char *slash;
+
+    if (at != NULL) {
+        TDM_TRY(parse_user(rest, (size_t)(at - rest), address));
+        rest = at + 1;
+    }
+    TDM_TRY(copy_part("host", rest, strlen(rest), place));
+    slash = strchr(place, '/');
+    if (slash != NULL) {
+        *slash++ = '\0';
+    }
+    if (slash != NULL && *slash != '\0') {
+        TDM_TRY(parse_number("database", slash, 65535, &database));
+    }
+    TDM_TRY(parse_host(place, address));
+    address->database = (uint32_t)database;
+    (void)snprintf(address->text, sizeof(address->text), "redis://%s:%u/%u", address->host,
+                   address->port, address->database);
+    return TDM_OK;
+}
+
+tdm_status tdm__redis_address_parse(const char *url, struct tdm__redis_address *address_out)
+{
+    struct tdm__redis_address address = {.port = 0};
+    const char *rest;
+
+    if (after(url, "rediss://") != NULL) {
+        return tdm__fail(
+            TDM_E_UNSUPPORTED,
+            "store url: rediss:// needs hiredis 1.0 or newer; until then run stunnel "
+            "and give its unix:// socket");
+    }
+    if (after(url, "redis+sentinel://") != NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "store url: redis+sentinel:// is not there yet; give the master's "
+                         "redis:// url");
+    }
+    if ((rest = after(url, "unix://")) != NULL || (rest = after(url, "unix:")) != NULL) {
+        TDM_TRY(parse_unix(rest, &address));
+    } else if ((rest = after(url, "redis://")) != NULL) {
+        TDM_TRY(parse_redis(rest, &address));
+    } else {
+        return tdm__fail(
+            TDM_E_INVAL,
+            "store url: wanted unix:///path or redis://[user[:password]@]host[:port]"
+            "[/database]");
+    }
+    *address_out = address;
+    return TDM_OK;
+}

@@ -1,0 +1,184 @@
+/* command.c - the commands we send, in Redis' own form. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/command.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/id.h"
+#include "runtime/redis/functions.h"
+
+#include <hiredis/hiredis.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NUMBER_BYTES = 24, ARGUMENTS_PER_WRITE = 5 };
+
+/* Arguments on their way into a command; borrowed. */
+struct arguments {
+    const char **texts;
+    size_t *bytes;
+    int count;
+    int capacity;
+};
+
+static tdm_status init_arguments(struct arguments *arguments, uint32_t capacity)
+{
+    arguments->texts = calloc(capacity, sizeof(*arguments->texts));
+    arguments->bytes = calloc(capacity, sizeof(*arguments->bytes));
+    arguments->count = 0;
+    arguments->capacity = (int)capacity;
+    if (arguments->texts == NULL || arguments->bytes == NULL) {
+        free(arguments->texts);
+        free(arguments->bytes);
+        return tdm__fail(TDM_E_NOMEM, "redis command of %u arguments", capacity);
+    }
+    return TDM_OK;
+}
+
+static void add_bytes(struct arguments *arguments, const void *data, size_t bytes)
+{
+    TDM_ASSERT(arguments->count < arguments->capacity);
+    arguments->texts[arguments->count] = bytes > 0 ? data : "";
+    arguments->bytes[arguments->count] = bytes;
+    arguments->count++;
+}
+
+static void add_text(struct arguments *arguments, const char *text)
+{
+    add_bytes(arguments, text, strlen(text));
+}
+
+/* Takes the arguments' memory. */
+static tdm_status format(struct arguments *arguments, struct tdm__redis_command *command_out)
+{
+    char *text = NULL;
+    int bytes =
+        redisFormatCommandArgv(&text, arguments->count, arguments->texts, arguments->bytes);
+
+    free(arguments->texts);
+    free(arguments->bytes);
+    if (bytes < 0) {
+        return tdm__fail(TDM_E_NOMEM, "redis command of %d arguments", arguments->count);
+    }
+    command_out->text = text;
+    command_out->bytes = (size_t)bytes;
+    return TDM_OK;
+}
+
+static void add_call(struct arguments *arguments, const char *function, const char *base)
+{
+    add_text(arguments, "FCALL");
+    add_text(arguments, function);
+    add_text(arguments, "1");
+    add_text(arguments, base);
+}
+
+tdm_status tdm__redis_command_read(const char *base, const char *const *patterns,
+                                   uint32_t patterns_count,
+                                   struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+
+    TDM_TRY(init_arguments(&arguments, 4 + patterns_count));
+    add_call(&arguments, TDM__REDIS_READ, base);
+    for (uint32_t i = 0; i < patterns_count; i++) {
+        add_text(&arguments, patterns[i]);
+    }
+    return format(&arguments, command_out);
+}
+
+static const char *kind_text(enum tdm__write_kind kind)
+{
+    switch (kind) {
+    case TDM__WRITE_PUT:
+        return "put";
+    case TDM__WRITE_DELETE:
+        return "delete";
+    case TDM__WRITE_CHECK:
+        return "check";
+    case TDM__WRITE_TOUCH:
+        return "touch";
+    }
+    return "";
+}
+
+/* The two numbers of a write as text. */
+struct numbers {
+    char version[NUMBER_BYTES];
+    char lease[NUMBER_BYTES];
+};
+
+static void add_write(struct arguments *arguments, const struct tdm__write *write,
+                      struct numbers *numbers)
+{
+    bool has_bytes = write->kind == TDM__WRITE_PUT;
+
+    (void)snprintf(numbers->version, sizeof(numbers->version), "%" PRIu64, write->version);
+    (void)snprintf(numbers->lease, sizeof(numbers->lease), "%" PRId64, write->lease_ms);
+    add_text(arguments, kind_text(write->kind));
+    add_text(arguments, write->key);
+    add_text(arguments, write->version == TDM__VERSION_ANY ? "any" : numbers->version);
+    add_text(arguments, numbers->lease);
+    add_bytes(arguments, write->bytes.data, has_bytes ? write->bytes.size_bytes : 0);
+}
+
+tdm_status tdm__redis_command_commit(const char *base, const struct tdm__write *writes,
+                                     uint32_t writes_count,
+                                     struct tdm__redis_command *command_out)
+{
+    struct numbers *numbers = calloc(writes_count + 1u, sizeof(*numbers));
+    struct arguments arguments;
+    char request_text[TDM__ID_TEXT_BYTES];
+    struct tdm__id request;
+    tdm_status status;
+
+    if (numbers == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "commit of %u writes", writes_count);
+    }
+    status = tdm__id_make(&request);
+    if (status == TDM_OK) {
+        status = init_arguments(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
+    }
+    if (status == TDM_OK) {
+        add_call(&arguments, TDM__REDIS_COMMIT, base);
+        add_text(&arguments, tdm__id_text(&request, request_text));
+        for (uint32_t i = 0; i < writes_count; i++) {
+            add_write(&arguments, &writes[i], &numbers[i]);
+        }
+        status = format(&arguments, command_out);
+    }
+    free(numbers);
+    return status;
+}
+
+tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+
+    TDM_TRY(init_arguments(&arguments, 3));
+    add_text(&arguments, "FUNCTION");
+    add_text(&arguments, "LOAD");
+    add_text(&arguments, tdm__redis_functions);
+    return format(&arguments, command_out);
+}
+
+tdm_status tdm__redis_command_subscribe(const char *base,
+                                        struct tdm__redis_command *command_out)
+{
+    struct arguments arguments;
+    char channel[256];
+
+    (void)snprintf(channel, sizeof(channel), "%schanged", base);
+    TDM_TRY(init_arguments(&arguments, 2));
+    add_text(&arguments, "SUBSCRIBE");
+    add_text(&arguments, channel);
+    return format(&arguments, command_out);
+}
+
+void tdm__redis_command_free(struct tdm__redis_command *command)
+{
+    redisFreeCommand(command->text);
+    command->text = NULL;
+}

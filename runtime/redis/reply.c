@@ -1,0 +1,154 @@
+/* reply.c - what Redis answered, checked before anything believes it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/reply.h"
+
+#include "runtime/error.h"
+#include "runtime/store/check.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
+
+static bool is_string(const redisReply *reply)
+{
+    return reply != NULL && reply->type == REDIS_REPLY_STRING;
+}
+
+static bool starts_with(const redisReply *reply, const char *start)
+{
+    size_t bytes = strlen(start);
+
+    return reply->len >= bytes && memcmp(reply->str, start, bytes) == 0;
+}
+
+const char *tdm__redis_reply_text(const redisReply *reply, char *text, size_t text_bytes)
+{
+    switch (reply->type) {
+    case REDIS_REPLY_ERROR:
+        (void)snprintf(text, text_bytes, "error \"%.150s\"", reply->str);
+        break;
+    case REDIS_REPLY_STRING:
+    case REDIS_REPLY_STATUS:
+        (void)snprintf(text, text_bytes, "\"%.40s\" of %zu bytes", reply->str, reply->len);
+        break;
+    case REDIS_REPLY_ARRAY:
+        (void)snprintf(text, text_bytes, "an array of %zu", reply->elements);
+        break;
+    case REDIS_REPLY_INTEGER:
+        (void)snprintf(text, text_bytes, "the integer %lld", reply->integer);
+        break;
+    default:
+        (void)snprintf(text, text_bytes, "a reply of type %d", reply->type);
+        break;
+    }
+    return text;
+}
+
+static tdm_status unexpected(const char *question, const redisReply *reply)
+{
+    char text[TEXT_BYTES];
+
+    return tdm__fail(TDM_E_STORE, "redis answered %s with %s", question,
+                     tdm__redis_reply_text(reply, text, sizeof(text)));
+}
+
+/* Decimal, canonical, and a version that a record can have. */
+static bool parse_version(const redisReply *reply, uint64_t *version_out)
+{
+    char *end;
+    unsigned long long version;
+
+    if (!is_string(reply) || reply->len == 0 || reply->len > 20 || reply->str[0] < '1' ||
+        reply->str[0] > '9') {
+        return false;
+    }
+    errno = 0;
+    version = strtoull(reply->str, &end, 10);
+    if (errno != 0 || end != reply->str + reply->len || version == TDM__VERSION_ANY) {
+        return false;
+    }
+    *version_out = version;
+    return true;
+}
+
+tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records **records_out)
+{
+    struct tdm__records *records = NULL;
+    size_t payload_bytes = 0;
+
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % RECORD_ELEMENTS != 0 ||
+        reply->elements / RECORD_ELEMENTS > UINT32_MAX) {
+        return unexpected("a read", reply);
+    }
+    for (size_t i = 0; i < reply->elements; i++) {
+        if (!is_string(reply->element[i])) {
+            return unexpected("a read", reply->element[i]);
+        }
+        payload_bytes += reply->element[i]->len;
+    }
+    TDM_TRY(tdm__records_create((uint32_t)(reply->elements / RECORD_ELEMENTS), payload_bytes,
+                                &records));
+    for (size_t i = 0; i < reply->elements; i += RECORD_ELEMENTS) {
+        const redisReply *key = reply->element[i];
+        const redisReply *data = reply->element[i + 2];
+        uint64_t version;
+
+        if (!tdm__store_is_key(key->str, key->len) ||
+            !parse_version(reply->element[i + 1], &version)) {
+            free(records);
+            return unexpected("a read", key);
+        }
+        tdm__records_append(records, key->str, key->len, version,
+                            (struct tdm_bytes){data->str, data->len});
+    }
+    tdm__records_sort(records);
+    *records_out = records;
+    return TDM_OK;
+}
+
+tdm_status tdm__redis_reply_commit(const redisReply *reply)
+{
+    static const char conflict[] = "CONFLICT ";
+    const size_t conflict_bytes = sizeof(conflict) - 1;
+
+    if (!is_string(reply)) {
+        return unexpected("a commit", reply);
+    }
+    if (reply->len == 2 && starts_with(reply, "OK")) {
+        return TDM_OK;
+    }
+    if (starts_with(reply, conflict) &&
+        tdm__store_is_key(reply->str + conflict_bytes, reply->len - conflict_bytes)) {
+        return tdm__fail(TDM_E_CONFLICT, "%s", reply->str + conflict_bytes);
+    }
+    return unexpected("a commit", reply);
+}
+
+const char *tdm__redis_reply_message(const redisReply *reply)
+{
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
+        !is_string(reply->element[0]) || !starts_with(reply->element[0], "message") ||
+        !is_string(reply->element[2])) {
+        return NULL;
+    }
+    return reply->element[2]->str;
+}
+
+bool tdm__redis_reply_no_function(const redisReply *reply)
+{
+    return reply->type == REDIS_REPLY_ERROR && starts_with(reply, "ERR Function not found");
+}
+
+tdm_status tdm__redis_reply_loaded(const redisReply *reply)
+{
+    if (is_string(reply)) {
+        return TDM_OK;
+    }
+    if (reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "already exists") != NULL) {
+        return TDM_OK;
+    }
+    return unexpected("FUNCTION LOAD", reply);
+}

@@ -1,0 +1,520 @@
+/* store.c - the store in Redis: each operation one call of our function library. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/redis/changes.h"
+#include "runtime/redis/command.h"
+#include "runtime/redis/functions.h"
+#include "runtime/redis/link.h"
+#include "runtime/redis/reply.h"
+#include "runtime/store/check.h"
+#include "runtime/store/outcome.h"
+#include "runtime/store/watchers.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+/* An operation waits (no connection, or the library is being loaded), is sent, and ends with
+ * its reply or its deadline.  A connection that ends gives back what it had been sent, and it
+ * is sent again as it was: a read changes nothing, a commit carries its request id.  One whose
+ * deadline passed while it was sent stays in the list, without an outcome, until hiredis lets
+ * go of it.
+ *
+ * Replies come in the order of the commands, so the head of `sent` is the oldest: if it is
+ * without an answer for too long, the connection is given up. */
+
+enum {
+    ATTEMPT_MS = 5000,
+    /* The last moment to send a commit again, after it was sent first: some time before its
+     * outcome is forgotten. */
+    REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
+    BASE_BYTES = 120,
+    CLUSTER_BYTES_MAX = 100,
+};
+
+enum operation_kind { OPERATION_READ, OPERATION_COMMIT, OPERATION_LOAD };
+
+struct operation {
+    TAILQ_ENTRY(operation) entry;
+    struct redis_store *redis;
+    enum operation_kind kind;
+    uint64_t sequence;
+    struct tdm__outcome *outcome; /* owned; NULL: nobody waits for it */
+    struct tdm__redis_command command;
+    int64_t deadline_ms;
+    int64_t sent_ms; /* of this attempt */
+    bool repeated;
+};
+
+TAILQ_HEAD(operation_list, operation);
+
+struct redis_store {
+    struct tdm__store store; /* first */
+    struct tdm__loop *loop;
+    struct tdm__redis_address address;
+    char base[BASE_BYTES]; /* prefix of all keys */
+    struct tdm__redis_link *link;
+    struct tdm__redis_changes *changes;
+    struct tdm__outcomes *outcomes;
+    struct tdm__watchers watchers;
+    struct operation_list waiting; /* by sequence */
+    struct operation_list sent;    /* by time */
+    uint64_t last_sequence;
+    bool loading; /* FUNCTION LOAD is under way */
+    struct tdm__timer *timer;
+    int64_t timer_ms; /* not later than the next deadline */
+};
+
+static void send_waiting(struct redis_store *redis);
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+static void arm_timer(struct redis_store *redis, int64_t at_ms)
+{
+    if (at_ms < redis->timer_ms) {
+        redis->timer_ms = at_ms;
+        TDM_ASSERT(tdm__timer_set(redis->timer, at_ms) == TDM_OK);
+    }
+}
+
+static void free_operation(struct operation *operation)
+{
+    tdm__redis_command_free(&operation->command);
+    free(operation);
+}
+
+/* Gives the outcome; the operation itself stays. */
+static void answer(struct operation *operation, tdm_status status, struct tdm__records *records)
+{
+    tdm__outcomes_add(operation->redis->outcomes, operation->outcome, status, records);
+    operation->outcome = NULL;
+}
+
+static void answer_deadline(struct operation *operation)
+{
+    struct redis_store *redis = operation->redis;
+    const char *trouble = tdm__redis_link_trouble(redis->link);
+
+    answer(operation,
+           tdm__fail(TDM_E_STORE, "%s: no answer by the deadline%s%s", redis->address.text,
+                     trouble[0] != '\0' ? ": " : "", trouble),
+           NULL);
+}
+
+/* Back among those that wait, in the order in which they were asked. */
+static void put_waiting(struct operation *operation)
+{
+    struct redis_store *redis = operation->redis;
+    struct operation *other;
+
+    TAILQ_FOREACH_REVERSE(other, &redis->waiting, operation_list, entry)
+    {
+        if (other->sequence < operation->sequence) {
+            TAILQ_INSERT_AFTER(&redis->waiting, other, operation, entry);
+            return;
+        }
+    }
+    TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
+}
+
+/* `status` is the result of forming the command. */
+static void submit(struct redis_store *redis, struct operation *operation, tdm_status status)
+{
+    if (status != TDM_OK) {
+        answer(operation, status, NULL);
+        free_operation(operation);
+        return;
+    }
+    operation->sequence = ++redis->last_sequence;
+    put_waiting(operation);
+    arm_timer(redis, operation->deadline_ms);
+    send_waiting(redis);
+}
+
+static struct operation *create_operation(struct redis_store *redis, enum operation_kind kind,
+                                          struct tdm__outcome *outcome, int64_t deadline_ms)
+{
+    struct operation *operation = calloc(1, sizeof(*operation));
+
+    TDM_ASSERT(operation != NULL);
+    operation->redis = redis;
+    operation->kind = kind;
+    operation->outcome = outcome;
+    operation->deadline_ms = deadline_ms;
+    return operation;
+}
+
+/* ---- replies ----------------------------------------------------------------------------- */
+
+static void fail_waiting(struct redis_store *redis, tdm_status status)
+{
+    while (!TAILQ_EMPTY(&redis->waiting)) {
+        struct operation *operation = TAILQ_FIRST(&redis->waiting);
+
+        TAILQ_REMOVE(&redis->waiting, operation, entry);
+        answer(operation, status, NULL);
+        free_operation(operation);
+    }
+}
+
+static void on_load_reply(struct redis_store *redis, const redisReply *reply)
+{
+    tdm_status status;
+
+    redis->loading = false;
+    if (reply == NULL) {
+        return; /* whoever needs the library will ask again */
+    }
+    status = tdm__redis_reply_loaded(reply);
+    if (status == TDM_OK) {
+        send_waiting(redis);
+    } else {
+        fail_waiting(redis, status);
+    }
+}
+
+static void on_reply(redisAsyncContext *context, void *reply, void *arg);
+
+static bool send_operation(struct operation *operation)
+{
+    struct redis_store *redis = operation->redis;
+
+    if (!tdm__redis_link_send(redis->link, on_reply, operation, operation->command.text,
+                              operation->command.bytes)) {
+        return false;
+    }
+    operation->sent_ms = tdm__clock_ms();
+    TAILQ_INSERT_TAIL(&redis->sent, operation, entry);
+    arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+    return true;
+}
+
+static void load_library(struct redis_store *redis)
+{
+    struct operation *operation;
+
+    if (redis->loading) {
+        return;
+    }
+    operation = create_operation(redis, OPERATION_LOAD, NULL, TDM__NEVER);
+    if (tdm__redis_command_load(&operation->command) != TDM_OK || !send_operation(operation)) {
+        free_operation(operation);
+        return;
+    }
+    redis->loading = true;
+    tdm__log(TDM__INFO, "redis", "%s: loading function library " TDM__REDIS_LIBRARY,
+             redis->address.text);
+}
+
+static void answer_with_reply(struct operation *operation, const redisReply *reply)
+{
+    struct tdm__records *records = NULL;
+    tdm_status status;
+
+    if (operation->kind == OPERATION_READ) {
+        status = tdm__redis_reply_records(reply, &records);
+    } else {
+        status = tdm__redis_reply_commit(reply);
+    }
+    answer(operation, status, records);
+}
+
+/* `reply` is NULL when the connection ended without one. */
+static void on_reply(redisAsyncContext *context, void *reply, void *arg)
+{
+    struct operation *operation = arg;
+    struct redis_store *redis = operation->redis;
+    bool no_function = reply != NULL && tdm__redis_reply_no_function(reply);
+
+    (void)context;
+    TAILQ_REMOVE(&redis->sent, operation, entry);
+    if (operation->kind == OPERATION_LOAD) {
+        on_load_reply(redis, reply);
+    } else if (operation->outcome != NULL && (reply == NULL || no_function)) {
+        put_waiting(operation);
+        if (no_function) {
+            load_library(redis);
+        }
+        return;
+    } else if (operation->outcome != NULL) {
+        answer_with_reply(operation, reply);
+    }
+    free_operation(operation);
+}
+
+/* ---- sending and deadlines --------------------------------------------------------------- */
+
+static void send_waiting(struct redis_store *redis)
+{
+    struct operation *operation;
+
+    while (!redis->loading && (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
+        TAILQ_REMOVE(&redis->waiting, operation, entry);
+        if (!send_operation(operation)) {
+            TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
+            return;
+        }
+        if (operation->kind == OPERATION_COMMIT && !operation->repeated) {
+            int64_t last_ms = operation->sent_ms + REPEAT_MS;
+
+            operation->repeated = true;
+            if (operation->deadline_ms > last_ms) {
+                operation->deadline_ms = last_ms;
+                arm_timer(redis, last_ms);
+            }
+        }
+    }
+}
+
+static void end_overdue(struct redis_store *redis, int64_t now_ms)
+{
+    struct operation *operation = TAILQ_FIRST(&redis->waiting);
+    struct operation *next;
+
+    for (; operation != NULL; operation = next) {
+        next = TAILQ_NEXT(operation, entry);
+        if (operation->deadline_ms <= now_ms) {
+            TAILQ_REMOVE(&redis->waiting, operation, entry);
+            answer_deadline(operation);
+            free_operation(operation);
+        }
+    }
+    TAILQ_FOREACH(operation, &redis->sent, entry)
+    {
+        if (operation->deadline_ms <= now_ms && operation->outcome != NULL) {
+            answer_deadline(operation);
+        }
+    }
+}
+
+static void on_timer(void *arg)
+{
+    struct redis_store *redis = arg;
+    int64_t now_ms = tdm__clock_ms();
+    struct operation *operation;
+
+    redis->timer_ms = TDM__NEVER;
+    end_overdue(redis, now_ms);
+    operation = TAILQ_FIRST(&redis->sent);
+    if (operation != NULL && operation->sent_ms + ATTEMPT_MS <= now_ms) {
+        tdm__redis_link_drop(redis->link, "the server does not answer");
+    }
+    TAILQ_FOREACH(operation, &redis->waiting, entry)
+    {
+        arm_timer(redis, operation->deadline_ms);
+    }
+    TAILQ_FOREACH(operation, &redis->sent, entry)
+    {
+        if (operation->outcome != NULL) {
+            arm_timer(redis, operation->deadline_ms);
+        }
+        arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
+    }
+}
+
+static void on_link_ready(void *arg)
+{
+    send_waiting(arg);
+}
+
+static void on_link_lost(void *arg)
+{
+    struct redis_store *redis = arg;
+
+    TDM_ASSERT(TAILQ_EMPTY(&redis->sent));
+    redis->loading = false;
+}
+
+static const struct tdm__redis_link_ops link_ops = {.ready = on_link_ready,
+                                                    .lost = on_link_lost};
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+static void redis_read(struct tdm__store *store, const char *const *patterns,
+                       uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                       void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation =
+        create_operation(redis, OPERATION_READ, tdm__outcome_of_read(fn, arg), deadline_ms);
+    tdm_status status = tdm__store_check_patterns(patterns, patterns_count);
+
+    if (status == TDM_OK) {
+        status =
+            tdm__redis_command_read(redis->base, patterns, patterns_count, &operation->command);
+    }
+    submit(redis, operation, status);
+}
+
+static void redis_commit(struct tdm__store *store, const struct tdm__write *writes,
+                         uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                         void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+    struct operation *operation =
+        create_operation(redis, OPERATION_COMMIT, tdm__outcome_of_commit(fn, arg), deadline_ms);
+    tdm_status status = tdm__store_check_writes(writes, writes_count);
+
+    if (status == TDM_OK) {
+        status =
+            tdm__redis_command_commit(redis->base, writes, writes_count, &operation->command);
+    }
+    submit(redis, operation, status);
+}
+
+static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
+                              tdm__store_changed_fn *fn, void *arg)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+
+    return tdm__watchers_add(&redis->watchers, prefix, fn, arg);
+}
+
+static void redis_close(struct tdm__store *store)
+{
+    struct redis_store *redis = (struct redis_store *)store;
+
+    tdm__redis_changes_destroy(redis->changes);
+    if (redis->link != NULL) {
+        tdm__redis_link_destroy(redis->link); /* what was sent waits now */
+    }
+    if (redis->outcomes != NULL) {
+        fail_waiting(redis, TDM_E_STORE);
+        tdm__outcomes_destroy(redis->outcomes);
+    }
+    tdm__watchers_fini(&redis->watchers);
+    tdm__timer_destroy(redis->timer);
+    free(redis);
+}
+
+static const struct tdm__store_ops redis_ops = {
+    .name = "redis",
+    .close = redis_close,
+    .read = redis_read,
+    .commit = redis_commit,
+    .watch = redis_watch,
+};
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+/* The name stands inside "{}" in every key. */
+static tdm_status make_base(struct redis_store *redis, const char *cluster)
+{
+    static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                  "0123456789-_.";
+    size_t bytes = strlen(cluster);
+
+    if (bytes == 0 || bytes > CLUSTER_BYTES_MAX || strspn(cluster, allowed) != bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "cluster \"%.40s\" of %zu bytes: wanted 1 to %d letters, digits, '-', "
+                         "'_' or '.'",
+                         cluster, bytes, CLUSTER_BYTES_MAX);
+    }
+    (void)snprintf(redis->base, sizeof(redis->base), "tdm:{%s}:", cluster);
+    return TDM_OK;
+}
+
+/* hiredis writes with write(2): a server that goes away must not end this process. */
+static void survive_broken_pipes(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
+        (void)signal(SIGPIPE, SIG_IGN); /* NOLINT(cert-err33-c): cannot fail for SIGPIPE */
+    }
+}
+
+static tdm_status start(struct redis_store *redis)
+{
+    survive_broken_pipes();
+    TDM_TRY(tdm__outcomes_create(redis->loop, &redis->outcomes));
+    TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
+    TDM_TRY(
+        tdm__redis_link_create(redis->loop, &redis->address, &link_ops, redis, &redis->link));
+    return tdm__redis_changes_create(redis->loop, &redis->address, redis->base,
+                                     &redis->watchers, redis->outcomes, &redis->changes);
+}
+
+/* The first read, of nothing: it finds out whether our library is there. */
+struct probe {
+    struct redis_store *redis;
+    bool ended;
+    tdm_status status;
+    char detail[TDM__ERROR_DETAIL_BYTES];
+};
+
+static void on_probe(void *arg, tdm_status status, const struct tdm__record *records,
+                     uint32_t records_count)
+{
+    struct probe *probe = arg;
+
+    (void)records;
+    (void)records_count;
+    probe->ended = true;
+    probe->status = status;
+    (void)snprintf(probe->detail, sizeof(probe->detail), "%s", tdm_error_detail());
+}
+
+static bool is_open(void *arg)
+{
+    const struct probe *probe = arg;
+
+    return probe->ended &&
+           (probe->status != TDM_OK || tdm__redis_changes_is_subscribed(probe->redis->changes));
+}
+
+static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
+{
+    struct probe probe = {.redis = redis};
+    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+
+    redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
+    while (!is_open(&probe)) {
+        bool late = tdm__loop_run(redis->loop, is_open, &probe, deadline_ms) != TDM_OK;
+
+        if (late && probe.ended) {
+            return tdm__fail(TDM_E_STORE, "%s: no subscription within %lld ms",
+                             redis->address.text, (long long)timeout_ms);
+        }
+    }
+    return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);
+}
+
+tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
+                                 int64_t timeout_ms, struct tdm__store **store_out)
+{
+    struct redis_store *redis = calloc(1, sizeof(*redis));
+    tdm_status status;
+
+    if (redis == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "redis store");
+    }
+    redis->store.ops = &redis_ops;
+    redis->loop = loop;
+    redis->timer_ms = TDM__NEVER;
+    TAILQ_INIT(&redis->waiting);
+    TAILQ_INIT(&redis->sent);
+    status = tdm__redis_address_parse(url, &redis->address);
+    if (status == TDM_OK) {
+        status = make_base(redis, cluster);
+    }
+    if (status == TDM_OK) {
+        status = start(redis);
+    }
+    if (status == TDM_OK) {
+        status = wait_until_open(redis, timeout_ms);
+    }
+    if (status != TDM_OK) {
+        redis_close(&redis->store);
+        return status;
+    }
+    *store_out = &redis->store;
+    return TDM_OK;
+}

@@ -1,0 +1,46 @@
+/* redis_reply_fuzz.c - any bytes of a server: decoded or refused, never a crash. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/reply.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_records(const redisReply *reply)
+{
+    struct tdm__records *records;
+
+    if (tdm__redis_reply_records(reply, &records) != TDM_OK) {
+        return;
+    }
+    for (uint32_t i = 1; i < records->count; i++) {
+        if (strcmp(records->items[i - 1].key, records->items[i].key) >= 0) {
+            abort();
+        }
+    }
+    free(records);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+
+    if (reader == NULL) {
+        return 0;
+    }
+    (void)redisReaderFeed(reader, (const char *)data, size);
+    while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
+        check_records(reply);
+        (void)tdm__redis_reply_commit(reply);
+        (void)tdm__redis_reply_message(reply);
+        (void)tdm__redis_reply_no_function(reply);
+        (void)tdm__redis_reply_loaded(reply);
+        freeReplyObject(reply);
+        reply = NULL;
+    }
+    redisReaderFree(reader);
+    return 0;
+}

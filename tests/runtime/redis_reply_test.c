@@ -1,0 +1,117 @@
+/* redis_reply_test.c - replies are believed only in their exact form. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/reply.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The reply that hiredis makes of these bytes; freed with freeReplyObject(). */
+static redisReply *reply_of(const char *bytes)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+
+    assert_int_equal(redisReaderFeed(reader, bytes, strlen(bytes)), REDIS_OK);
+    assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+    assert_non_null(reply);
+    redisReaderFree(reader);
+    return reply;
+}
+
+static void records_come_sorted_and_once(void **state)
+{
+    redisReply *reply = reply_of("*9\r\n$1\r\nb\r\n$1\r\n2\r\n$0\r\n\r\n$1\r\na\r\n$1\r\n1\r\n"
+                                 "$1\r\nx\r\n$1\r\nb\r\n$1\r\n2\r\n$0\r\n\r\n");
+    struct tdm__records *records;
+
+    (void)state;
+    assert_int_equal(tdm__redis_reply_records(reply, &records), TDM_OK);
+    assert_int_equal(records->count, 2);
+    assert_string_equal(records->items[0].key, "a");
+    assert_int_equal(records->items[1].version, 2);
+    free(records);
+    freeReplyObject(reply);
+}
+
+static void records_of_another_form_are_refused(void **state)
+{
+    static const char *const bad[] = {
+        "+OK\r\n",
+        ":1\r\n",
+        "$-1\r\n",
+        "-ERR unknown command\r\n",
+        "*2\r\n$1\r\na\r\n$1\r\n1\r\n",
+        "*3\r\n$1\r\na\r\n$1\r\n1\r\n$-1\r\n",
+        "*3\r\n$1\r\na\r\n:1\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\n*\r\n$1\r\n1\r\n$1\r\nx\r\n",
+        "*3\r\n$0\r\n\r\n$1\r\n1\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\na\r\n$1\r\n0\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\na\r\n$2\r\n1x\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\na\r\n$2\r\n-1\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\na\r\n$20\r\n18446744073709551615\r\n$1\r\nx\r\n",
+        "*3\r\n$1\r\na\r\n$20\r\n18446744073709551616\r\n$1\r\nx\r\n",
+        "*3\r\n*0\r\n*0\r\n*0\r\n",
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        redisReply *reply = reply_of(bad[i]);
+        struct tdm__records *records;
+
+        assert_int_equal(tdm__redis_reply_records(reply, &records), TDM_E_STORE);
+        freeReplyObject(reply);
+    }
+}
+
+static void assert_commit(const char *bytes, tdm_status status)
+{
+    redisReply *reply = reply_of(bytes);
+
+    assert_int_equal(tdm__redis_reply_commit(reply), status);
+    freeReplyObject(reply);
+}
+
+static void a_commit_is_ok_or_a_conflict_or_refused(void **state)
+{
+    (void)state;
+    assert_commit("$2\r\nOK\r\n", TDM_OK);
+    assert_commit("$14\r\nCONFLICT a/key\r\n", TDM_E_CONFLICT);
+    assert_string_equal(tdm_error_detail(), "a/key");
+    assert_commit("$9\r\nCONFLICT \r\n", TDM_E_STORE);
+    assert_commit("$3\r\nOKO\r\n", TDM_E_STORE);
+    assert_commit("+OK\r\n", TDM_E_STORE);
+    assert_commit("*0\r\n", TDM_E_STORE);
+    assert_commit("-READONLY You can't write against a read only replica.\r\n", TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "READONLY"));
+}
+
+static void only_a_missing_function_is_a_missing_function(void **state)
+{
+    redisReply *missing = reply_of("-ERR Function not found\r\n");
+    redisReply *other = reply_of("-ERR unknown command\r\n");
+
+    (void)state;
+    assert_true(tdm__redis_reply_no_function(missing));
+    assert_false(tdm__redis_reply_no_function(other));
+    assert_int_equal(tdm__redis_reply_loaded(other), TDM_E_STORE);
+    freeReplyObject(missing);
+    freeReplyObject(other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(records_come_sorted_and_once),
+        cmocka_unit_test(records_of_another_form_are_refused),
+        cmocka_unit_test(a_commit_is_ok_or_a_conflict_or_refused),
+        cmocka_unit_test(only_a_missing_function_is_a_missing_function),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

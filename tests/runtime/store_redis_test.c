@@ -1,0 +1,314 @@
+/* store_redis_test.c - the store in Redis, through the failures of server and connection. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/redis/command.h"
+#include "tests/support/redis_world.h"
+
+#include <arpa/inet.h>
+#include <hiredis/hiredis.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct redis_world world;
+
+static int open_world(void **state)
+{
+    *state = &world.base;
+    return redis_world_open(&world);
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    redis_world_close(&world);
+    return 0;
+}
+
+/* ---- an operator's own connection -------------------------------------------------------- */
+
+static redisContext *operator_connect(void)
+{
+    redisContext *context =
+        redisConnectUnix(tdm__redis_embedded_url(world.server) + strlen("unix://"));
+
+    assert_non_null(context);
+    assert_int_equal(context->err, 0);
+    return context;
+}
+
+/* Runs one command that must not fail. */
+static void operator_says(const char *command)
+{
+    redisContext *context = operator_connect();
+    redisReply *reply = redisCommand(context, command);
+
+    assert_non_null(reply);
+    if (reply->type == REDIS_REPLY_ERROR) {
+        fail_msg("%s: %s", command, reply->str);
+    }
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+/* ---- connections ------------------------------------------------------------------------- */
+
+static void a_killed_connection_is_made_again(void **state)
+{
+    struct store_world *base = *state;
+
+    for (int i = 0; i < 5; i++) {
+        operator_says("CLIENT KILL TYPE normal SKIPME yes");
+        assert_int_equal(store_put(base, "kill", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    }
+}
+
+struct killer {
+    struct tdm__timer *timer;
+    uint32_t kills_left;
+};
+
+static void kill_connections(void *arg)
+{
+    struct killer *killer = arg;
+
+    operator_says("CLIENT KILL TYPE normal SKIPME yes");
+    if (--killer->kills_left > 0) {
+        assert_int_equal(tdm__timer_set(killer->timer, tdm__clock_ms() + 3), TDM_OK);
+    }
+}
+
+static void no_outcome_is_lost_while_connections_are_killed(void **state)
+{
+    struct store_world *base = *state;
+    struct killer killer = {.kills_left = 20};
+
+    assert_int_equal(tdm__timer_create(base->loop, kill_connections, &killer, &killer.timer),
+                     TDM_OK);
+    assert_int_equal(tdm__timer_set(killer.timer, tdm__clock_ms()), TDM_OK);
+    assert_int_equal(store_suite_counts_exactly(base, "count-under-fire"), 0);
+    tdm__timer_destroy(killer.timer);
+}
+
+static void a_repeated_commit_happens_once_and_is_answered_alike(void **state)
+{
+    struct store_world *base = *state;
+    const struct tdm__write write = {
+        .kind = TDM__WRITE_PUT, .key = "twice", .version = TDM__VERSION_NONE};
+    redisContext *context = operator_connect();
+    struct tdm__redis_command command;
+    uint64_t version = 0;
+
+    assert_int_equal(tdm__redis_command_commit("tdm:{test}:", &write, 1, &command), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        redisReply *reply = NULL;
+
+        assert_int_equal(redisAppendFormattedCommand(context, command.text, command.bytes), 0);
+        assert_int_equal(redisGetReply(context, (void **)&reply), REDIS_OK);
+        assert_string_equal(reply->str, "OK");
+        freeReplyObject(reply);
+        assert_true(i == 0 || version == store_version(base, "twice"));
+        version = store_version(base, "twice");
+    }
+    tdm__redis_command_free(&command);
+    redisFree(context);
+}
+
+/* ---- the server -------------------------------------------------------------------------- */
+
+static void a_server_killed_comes_back_with_its_data(void **state)
+{
+    struct store_world *base = *state;
+    pid_t pid = tdm__redis_embedded_pid(world.server);
+    uint64_t version;
+
+    assert_int_equal(store_put(base, "keep", "data", TDM__VERSION_ANY, 0), TDM_OK);
+    version = store_version(base, "keep");
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(store_version(base, "keep"), version);
+    assert_int_equal(store_put(base, "keep", "more", version, 0), TDM_OK);
+    assert_int_not_equal(tdm__redis_embedded_pid(world.server), pid);
+}
+
+static void a_server_that_stands_still_is_a_failure_at_the_deadline(void **state)
+{
+    struct store_world *base = *state;
+    struct store_answer answer = {.ended = false};
+    const struct tdm__write write = {
+        .kind = TDM__WRITE_PUT, .key = "frozen", .version = TDM__VERSION_ANY};
+    pid_t pid = tdm__redis_embedded_pid(world.server);
+
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    base->store->ops->commit(base->store, &write, 1, tdm__clock_ms() + 100, store_on_commit,
+                             &answer);
+    store_run_until(base, store_has_ended, &answer);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(answer.status, TDM_E_STORE);
+    assert_int_equal(store_put(base, "thawed", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_read(base, "thawed").count, 1);
+}
+
+static void a_library_that_was_flushed_is_loaded_again(void **state)
+{
+    operator_says("FUNCTION FLUSH");
+    assert_int_equal(store_put(*state, "flushed", "", TDM__VERSION_ANY, 0), TDM_OK);
+}
+
+static void a_record_that_is_not_ours_is_a_failure_with_the_servers_words(void **state)
+{
+    struct store_world *base = *state;
+
+    operator_says("SET tdm:{test}:r:foreign text");
+    assert_int_equal(store_read(base, "foreign").status, TDM_E_STORE);
+    operator_says("DEL tdm:{test}:r:foreign");
+    operator_says("HSET tdm:{test}:r:foreign v 1x d data");
+    assert_int_equal(store_read(base, "foreign").status, TDM_E_STORE);
+    operator_says("HDEL tdm:{test}:r:foreign d");
+    assert_int_equal(store_read(base, "foreign").status, TDM_E_STORE);
+    operator_says("DEL tdm:{test}:r:foreign");
+    assert_int_equal(store_read(base, "foreign").count, 0);
+}
+
+static void keys_of_expired_records_leave_the_index(void **state)
+{
+    struct store_world *base = *state;
+    redisContext *context;
+    redisReply *reply;
+
+    assert_int_equal(store_put(base, "index/1", "", TDM__VERSION_ANY, 10), TDM_OK);
+    store_run_for(base, 30);
+    assert_int_equal(store_read(base, "index/*").count, 0);
+    context = operator_connect();
+    reply = redisCommand(context, "ZLEXCOUNT tdm:{test}:index [index/ [index0");
+    assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
+    assert_int_equal(reply->integer, 0);
+    freeReplyObject(reply);
+    redisFree(context);
+}
+
+/* ---- watches ----------------------------------------------------------------------------- */
+
+static uint32_t resyncs; /* watches stay until the store is closed */
+
+static void on_changed(void *arg, const char *key)
+{
+    (void)arg;
+    if (strcmp(key, "resync/") == 0) {
+        resyncs++;
+    }
+}
+
+static bool was_resynced(void *arg)
+{
+    (void)arg;
+    return resyncs > 0;
+}
+
+static void a_watch_is_told_its_prefix_after_a_lost_subscription(void **state)
+{
+    struct store_world *base = *state;
+
+    assert_int_equal(base->store->ops->watch(base->store, "resync/", on_changed, NULL), TDM_OK);
+    assert_int_equal(store_put(base, "resync/a", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(resyncs, 0);
+    operator_says("CLIENT KILL TYPE pubsub");
+    store_run_until(base, was_resynced, NULL);
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+static uint16_t free_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    (void)close(fd);
+    return ntohs(address.sin_port);
+}
+
+static void a_password_opens_and_a_wrong_one_does_not(void **state)
+{
+    struct store_world *base = *state;
+    struct tdm__store *store;
+    uint16_t port = free_port();
+    char text[128];
+
+    (void)snprintf(text, sizeof(text), "CONFIG SET bind 127.0.0.1 port %u", port);
+    operator_says(text);
+    operator_says("ACL SETUSER node on >p@ss ~tdm:{other}:* &tdm:{other}:* +@all");
+    (void)snprintf(text, sizeof(text), "redis://node:p%%40ss@127.0.0.1:%u", port);
+    assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 5000, &store), TDM_OK);
+    store->ops->close(store);
+    (void)snprintf(text, sizeof(text), "redis://node:wrong@127.0.0.1:%u", port);
+    assert_int_equal(tdm__store_redis_open(base->loop, text, "other", 200, &store),
+                     TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "WRONGPASS"));
+    assert_null(strstr(tdm_error_detail(), "wrong@"));
+    operator_says("CONFIG SET port 0");
+}
+
+static void no_server_is_a_failure_in_time(void **state)
+{
+    struct store_world *base = *state;
+    struct tdm__store *store;
+    int64_t started_ms = tdm__clock_ms();
+
+    assert_int_equal(
+        tdm__store_redis_open(base->loop, "unix:///tmp/no/socket", "test", 100, &store),
+        TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "/tmp/no/socket"));
+    assert_true(tdm__clock_ms() - started_ms < 2000);
+    assert_int_equal(
+        tdm__store_redis_open(base->loop, "unix:///tmp/no/socket", "a{b", 100, &store),
+        TDM_E_INVAL);
+    assert_int_equal(tdm__store_redis_open(base->loop, "rediss://host", "test", 100, &store),
+                     TDM_E_UNSUPPORTED);
+}
+
+static void a_store_that_closes_answers_what_was_sent(void **state)
+{
+    struct store_world *base = *state;
+    struct store_answer answer = {.ended = false};
+    const char *pattern = "*";
+    struct tdm__store *store;
+
+    assert_int_equal(tdm__store_redis_open(base->loop, tdm__redis_embedded_url(world.server),
+                                           "closing", 5000, &store),
+                     TDM_OK);
+    store->ops->read(store, &pattern, 1, TDM__NEVER, store_on_read, &answer);
+    store->ops->close(store);
+    assert_true(answer.ended);
+    assert_int_equal(answer.status, TDM_E_STORE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_connection_is_made_again),
+        cmocka_unit_test(no_outcome_is_lost_while_connections_are_killed),
+        cmocka_unit_test(a_repeated_commit_happens_once_and_is_answered_alike),
+        cmocka_unit_test(a_server_killed_comes_back_with_its_data),
+        cmocka_unit_test(a_server_that_stands_still_is_a_failure_at_the_deadline),
+        cmocka_unit_test(a_library_that_was_flushed_is_loaded_again),
+        cmocka_unit_test(a_record_that_is_not_ours_is_a_failure_with_the_servers_words),
+        cmocka_unit_test(keys_of_expired_records_leave_the_index),
+        cmocka_unit_test(a_watch_is_told_its_prefix_after_a_lost_subscription),
+        cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
+        cmocka_unit_test(no_server_is_a_failure_in_time),
+        cmocka_unit_test(a_store_that_closes_answers_what_was_sent),
+    };
+
+    return store_suite_run(open_world, close_world) +
+           cmocka_run_group_tests_name("redis", tests, open_world, close_world);
+}
