@@ -1,0 +1,242 @@
+/* faulty.c - a store around another one that loses and delays by a seed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/store.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/store/outcome.h"
+
+#include <stdlib.h>
+#include <sys/queue.h>
+
+/* The fault of an operation is drawn when it is asked for, so that a run with the same order of
+ * operations meets the same faults. */
+
+enum fault { FAULT_NONE, FAULT_LOST_REQUEST, FAULT_LOST_ANSWER, FAULT_DELAY, FAULTS_COUNT };
+
+enum { DELAY_MS_MAX = 20 };
+
+struct operation {
+    LIST_ENTRY(operation) entry;
+    struct faulty_store *faulty;  /* NULL: closed, nobody waits any more */
+    struct tdm__outcome *outcome; /* owned; NULL once it is given back */
+    enum fault fault;
+    int64_t delay_ms;
+
+    /* A delayed answer. */
+    struct tdm__timer *timer; /* owned */
+    tdm_status status;
+    struct tdm__records *records; /* owned */
+};
+
+struct faulty_store {
+    struct tdm__store store; /* first */
+    struct tdm__loop *loop;
+    struct tdm__store *inner; /* borrowed */
+    struct tdm__outcomes *outcomes;
+    LIST_HEAD(, operation) operations;
+    uint64_t random_state;
+    uint32_t one_in;
+};
+
+/* splitmix64: any seed is a good one. */
+static uint64_t next_random(struct faulty_store *faulty)
+{
+    uint64_t x = faulty->random_state += 0x9e3779b97f4a7c15u;
+
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+static struct operation *create_operation(struct faulty_store *faulty,
+                                          struct tdm__outcome *outcome)
+{
+    struct operation *operation = calloc(1, sizeof(*operation));
+    uint64_t draw = next_random(faulty);
+
+    TDM_ASSERT(operation != NULL);
+    operation->faulty = faulty;
+    operation->outcome = outcome;
+    if (draw % faulty->one_in == 0) {
+        operation->fault = (enum fault)(1 + (draw >> 32) % (FAULTS_COUNT - 1));
+        operation->delay_ms = 1 + (int64_t)((draw >> 40) % DELAY_MS_MAX);
+    }
+    LIST_INSERT_HEAD(&faulty->operations, operation, entry);
+    return operation;
+}
+
+static void free_operation(struct operation *operation)
+{
+    if (operation->faulty != NULL) {
+        LIST_REMOVE(operation, entry);
+    }
+    tdm__timer_destroy(operation->timer);
+    free(operation->records);
+    free(operation);
+}
+
+static void give_answer(struct operation *operation, tdm_status status,
+                        struct tdm__records *records)
+{
+    tdm__outcomes_add(operation->faulty->outcomes, operation->outcome, status, records);
+    free_operation(operation);
+}
+
+/* Was it lost on its way there?  Then the inner store never hears of it. */
+static bool lose_request(struct operation *operation)
+{
+    if (operation->fault != FAULT_LOST_REQUEST) {
+        return false;
+    }
+    give_answer(operation, tdm__fail(TDM_E_STORE, "fault: the request was lost"), NULL);
+    return true;
+}
+
+static void on_delay_over(void *arg)
+{
+    struct operation *operation = arg;
+    struct tdm__records *records = operation->records;
+
+    operation->records = NULL;
+    if (operation->status != TDM_OK) {
+        (void)tdm__fail(operation->status, "fault: a delayed failure");
+    }
+    give_answer(operation, operation->status, records);
+}
+
+/* The inner store has answered.  Takes `records`. */
+static void on_answer(struct operation *operation, tdm_status status,
+                      struct tdm__records *records)
+{
+    struct faulty_store *faulty = operation->faulty;
+
+    if (faulty == NULL) {
+        free(records);
+        free_operation(operation);
+        return;
+    }
+    if (operation->fault == FAULT_LOST_ANSWER) {
+        free(records);
+        give_answer(operation, tdm__fail(TDM_E_STORE, "fault: the answer was lost"), NULL);
+        return;
+    }
+    if (operation->fault == FAULT_DELAY &&
+        tdm__timer_create(faulty->loop, on_delay_over, operation, &operation->timer) ==
+            TDM_OK &&
+        tdm__timer_set(operation->timer, tdm__clock_ms() + operation->delay_ms) == TDM_OK) {
+        operation->status = status;
+        operation->records = records;
+        return;
+    }
+    give_answer(operation, status, records);
+}
+
+static void on_read(void *arg, tdm_status status, const struct tdm__record *items,
+                    uint32_t count)
+{
+    struct tdm__records *records = NULL;
+
+    if (status == TDM_OK) {
+        status = tdm__records_copy(items, count, &records);
+    }
+    on_answer(arg, status, records);
+}
+
+static void on_committed(void *arg, tdm_status status)
+{
+    on_answer(arg, status, NULL);
+}
+
+static void faulty_read(struct tdm__store *store, const char *const *patterns,
+                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                        void *arg)
+{
+    struct faulty_store *faulty = (struct faulty_store *)store;
+    struct operation *operation = create_operation(faulty, tdm__outcome_of_read(fn, arg));
+
+    if (!lose_request(operation)) {
+        faulty->inner->ops->read(faulty->inner, patterns, patterns_count, deadline_ms, on_read,
+                                 operation);
+    }
+}
+
+static void faulty_commit(struct tdm__store *store, const struct tdm__write *writes,
+                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                          void *arg)
+{
+    struct faulty_store *faulty = (struct faulty_store *)store;
+    struct operation *operation = create_operation(faulty, tdm__outcome_of_commit(fn, arg));
+
+    if (!lose_request(operation)) {
+        faulty->inner->ops->commit(faulty->inner, writes, writes_count, deadline_ms,
+                                   on_committed, operation);
+    }
+}
+
+static tdm_status faulty_watch(struct tdm__store *store, const char *prefix,
+                               tdm__store_changed_fn *fn, void *arg)
+{
+    struct faulty_store *faulty = (struct faulty_store *)store;
+
+    return faulty->inner->ops->watch(faulty->inner, prefix, fn, arg);
+}
+
+/* An operation that the inner store still has stays behind, alone, until its answer. */
+static void faulty_close(struct tdm__store *store)
+{
+    struct faulty_store *faulty = (struct faulty_store *)store;
+    struct operation *operation = LIST_FIRST(&faulty->operations);
+
+    while (operation != NULL) {
+        struct operation *next = LIST_NEXT(operation, entry);
+
+        tdm__outcomes_add(faulty->outcomes, operation->outcome, TDM_E_STORE, NULL);
+        if (operation->timer != NULL) {
+            free_operation(operation);
+        } else {
+            LIST_REMOVE(operation, entry);
+            operation->faulty = NULL;
+        }
+        operation = next;
+    }
+    tdm__outcomes_destroy(faulty->outcomes);
+    free(faulty);
+}
+
+static const struct tdm__store_ops faulty_ops = {
+    .name = "faulty",
+    .close = faulty_close,
+    .read = faulty_read,
+    .commit = faulty_commit,
+    .watch = faulty_watch,
+};
+
+tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner,
+                                  uint64_t seed, uint32_t one_in, struct tdm__store **store_out)
+{
+    struct faulty_store *faulty;
+    tdm_status status;
+
+    if (one_in == 0) {
+        return tdm__fail(TDM_E_INVAL, "a fault in one of 0 operations");
+    }
+    faulty = calloc(1, sizeof(*faulty));
+    if (faulty == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "faulty store");
+    }
+    faulty->store.ops = &faulty_ops;
+    faulty->loop = loop;
+    faulty->inner = inner;
+    faulty->random_state = seed;
+    faulty->one_in = one_in;
+    LIST_INIT(&faulty->operations);
+    status = tdm__outcomes_create(loop, &faulty->outcomes);
+    if (status != TDM_OK) {
+        free(faulty);
+        return status;
+    }
+    *store_out = &faulty->store;
+    return TDM_OK;
+}
