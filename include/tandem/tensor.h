@@ -36,6 +36,7 @@ struct tdm_tensor_info {
     uint64_t shape[TDM_DIMS_MAX];
 };
 
+/* UINT64_MAX where the product does not fit. */
 TDM_API uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info);
 TDM_API uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info);
 

@@ -1,0 +1,579 @@
+/* safetensors.c - Hugging Face's file format, read by mapping and written in one step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/safetensors.h"
+
+#include "colocate/weights/tensor.h"
+#include "runtime/error.h"
+#include "runtime/file.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The file is: the header's length (u64, little endian), the header (JSON), the data.  Nothing
+ * in it is trusted.  The header is scanned before the JSON parser sees it, because that parser
+ * would build a tree of many times the header's size out of a hostile one. */
+enum {
+    LENGTH_BYTES = 8,
+    HEADER_BYTES_MAX = 100 * 1000 * 1000,
+    TENSORS_MAX = 1 << 18,
+    HEADER_DEPTH = 3,                   /* file { tensor { shape [ */
+    HEADER_COMMAS_MAX = TENSORS_MAX * 8 /* a tensor of 4 dimensions has 7 */
+};
+
+struct entry {
+    struct tdm_tensor_view view;
+    uint64_t begin; /* in the data */
+    uint64_t end;
+    char name[TDM_TENSOR_NAME_BYTES_MAX];
+};
+
+struct tdm_safetensors {
+    void *map; /* owned; NULL when the bytes are borrowed */
+    size_t map_bytes;
+    uint32_t count;
+    struct entry *entries;  /* owned, in the order of their bytes */
+    struct entry **by_name; /* owned, sorted */
+};
+
+/* What the checks of one file share. */
+struct header {
+    const char *file; /* name for messages */
+    const unsigned char *data;
+    uint64_t data_bytes;
+};
+
+/* ---- reading ------------------------------------------------------------------------------
+ */
+
+/* Counts braces and commas outside of strings; whether they make sense is the parser's matter.
+ */
+static tdm_status scan_header(const char *text, size_t size_bytes, const char *file)
+{
+    bool in_string = false;
+    uint32_t depth = 0;
+    uint32_t commas = 0;
+
+    for (size_t i = 0; i < size_bytes; i++) {
+        char c = text[i];
+
+        if (in_string) {
+            i += c == '\\';
+            in_string = c != '"';
+            continue;
+        }
+        in_string = c == '"';
+        depth += c == '{' || c == '[';
+        depth -= (c == '}' || c == ']') && depth > 0;
+        commas += c == ',';
+        if (depth > HEADER_DEPTH) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: the header nests over %d levels at byte %zu",
+                             file, HEADER_DEPTH, i);
+        }
+        if (commas > HEADER_COMMAS_MAX) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: the header has over %d entries", file,
+                             HEADER_COMMAS_MAX);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_shape(const struct header *header, const json_t *shape,
+                             struct tdm_tensor_info *info)
+{
+    size_t dims_count = json_array_size(shape);
+
+    if (!json_is_array(shape) || dims_count > TDM_DIMS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": shape wants a list of 0 to %d numbers",
+                         header->file, info->name, TDM_DIMS_MAX);
+    }
+    info->dims_count = (uint32_t)dims_count;
+    for (uint32_t i = 0; i < info->dims_count; i++) {
+        const json_t *dimension = json_array_get(shape, i);
+
+        if (!json_is_integer(dimension) || json_integer_value(dimension) < 0) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": dimension %u is not a whole number",
+                             header->file, info->name, i);
+        }
+        info->shape[i] = (uint64_t)json_integer_value(dimension);
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_offsets(const struct header *header, const json_t *offsets,
+                               struct entry *entry)
+{
+    const json_t *begin = json_array_get(offsets, 0);
+    const json_t *end = json_array_get(offsets, 1);
+
+    if (json_array_size(offsets) != 2 || !json_is_integer(begin) || !json_is_integer(end) ||
+        json_integer_value(begin) < 0 || json_integer_value(end) < json_integer_value(begin)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": data_offsets wants [begin, end]",
+                         header->file, entry->name);
+    }
+    entry->begin = (uint64_t)json_integer_value(begin);
+    entry->end = (uint64_t)json_integer_value(end);
+    if (entry->end > header->data_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" ends at byte %llu of %llu bytes of data",
+                         header->file, entry->name, (unsigned long long)entry->end,
+                         (unsigned long long)header->data_bytes);
+    }
+    return TDM_OK;
+}
+
+/* Do dtype, shape and offsets agree? */
+static tdm_status check_entry(const struct header *header, const struct entry *entry)
+{
+    const struct tdm_tensor_info *info = &entry->view.info;
+    uint64_t size_bytes = tdm_tensor_bytes(info);
+    size_t element_bytes = tdm_dtype_bytes(info->dtype);
+
+    if (size_bytes == UINT64_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": the product of its shape overflows",
+                         header->file, info->name);
+    }
+    if (size_bytes != entry->end - entry->begin) {
+        return tdm__fail(
+            TDM_E_PROTOCOL, "%s: \"%s\": %s and its shape make %llu bytes, its offsets %llu",
+            header->file, info->name, tdm_dtype_name(info->dtype),
+            (unsigned long long)size_bytes, (unsigned long long)(entry->end - entry->begin));
+    }
+    if ((uintptr_t)entry->view.data % element_bytes != 0) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s: \"%s\" begins at byte %llu of the data, which does not lie on "
+                         "its elements of %zu bytes",
+                         header->file, info->name, (unsigned long long)entry->begin,
+                         element_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_entry(const struct header *header, const char *name, const json_t *value,
+                             struct entry *entry)
+{
+    const char *dtype = json_string_value(json_object_get(value, "dtype"));
+    struct tdm_tensor_info *info = &entry->view.info;
+    size_t name_bytes = strlen(name);
+
+    if (name_bytes == 0 || name_bytes >= sizeof(entry->name)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%.95s\": a name has 1 to %zu bytes, not %zu",
+                         header->file, name, sizeof(entry->name) - 1, name_bytes);
+    }
+    memcpy(entry->name, name, name_bytes + 1);
+    info->name = entry->name;
+    if (json_object_size(value) != 3 || dtype == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s: \"%s\" wants dtype, shape and data_offsets, and nothing else",
+                         header->file, name);
+    }
+    if (!tdm__dtype_parse(dtype, &info->dtype)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\": dtype \"%.16s\" is not supported",
+                         header->file, name, dtype);
+    }
+    TDM_TRY(read_shape(header, json_object_get(value, "shape"), info));
+    TDM_TRY(read_offsets(header, json_object_get(value, "data_offsets"), entry));
+    entry->view.data = header->data + entry->begin;
+    TDM_TRY(check_entry(header, entry));
+    tdm__tensor_row_major(info, entry->view.stride);
+    return TDM_OK;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct entry *first = a;
+    const struct entry *second = b;
+
+    if (first->begin != second->begin) {
+        return first->begin < second->begin ? -1 : 1;
+    }
+    if (first->end != second->end) { /* empty tensors come before the one that starts there */
+        return first->end < second->end ? -1 : 1;
+    }
+    return strcmp(first->name, second->name);
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct entry *const *first = a;
+    const struct entry *const *second = b;
+
+    return strcmp((*first)->name, (*second)->name);
+}
+
+/* The tensors must cover the data exactly: no holes where something could hide, no overlaps. */
+static tdm_status check_cover(const struct header *header, const tdm_safetensors *file)
+{
+    uint64_t covered = 0;
+
+    for (uint32_t i = 0; i < file->count; i++) {
+        const struct entry *entry = &file->entries[i];
+
+        if (entry->begin != covered) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: \"%s\" begins at byte %llu, %s byte %llu",
+                             header->file, entry->name, (unsigned long long)entry->begin,
+                             entry->begin < covered ? "but the one before it ends at"
+                                                    : "a hole behind",
+                             (unsigned long long)covered);
+        }
+        covered = entry->end;
+    }
+    if (covered != header->data_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: %llu bytes of data, the tensors cover %llu",
+                         header->file, (unsigned long long)header->data_bytes,
+                         (unsigned long long)covered);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_metadata(const struct header *header, const json_t *metadata)
+{
+    const char *key;
+    json_t *value;
+
+    if (!json_is_object(metadata)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__ wants a map of strings",
+                         header->file);
+    }
+    json_object_foreach((json_t *)metadata, key, value)
+    {
+        if (!json_is_string(value)) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: __metadata__: \"%.64s\" wants a string",
+                             header->file, key);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_entries(const struct header *header, json_t *root, tdm_safetensors *file)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach(root, name, value)
+    {
+        if (strcmp(name, "__metadata__") == 0) {
+            TDM_TRY(check_metadata(header, value));
+            continue;
+        }
+        TDM_TRY(read_entry(header, name, value, &file->entries[file->count]));
+        file->count++;
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_root(const struct header *header, json_t *root, tdm_safetensors *file)
+{
+    size_t count_max = json_object_size(root);
+
+    if (!json_is_object(root) || count_max > TENSORS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: the header wants a map of at most %d tensors",
+                         header->file, TENSORS_MAX);
+    }
+    file->entries = calloc(count_max + 1, sizeof(*file->entries));
+    file->by_name = calloc(count_max + 1, sizeof(struct entry *));
+    if (file->entries == NULL || file->by_name == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%s: %zu tensors", header->file, count_max);
+    }
+    TDM_TRY(read_entries(header, root, file));
+    qsort(file->entries, file->count, sizeof(*file->entries), compare_places);
+    TDM_TRY(check_cover(header, file));
+    for (uint32_t i = 0; i < file->count; i++) {
+        file->entries[i].view.info.name = file->entries[i].name; /* it moved */
+        file->by_name[i] = &file->entries[i];
+    }
+    qsort(file->by_name, file->count, sizeof(struct entry *), compare_names);
+    return TDM_OK;
+}
+
+static tdm_status read_header(const unsigned char *bytes, size_t size_bytes,
+                              struct header *header, tdm_safetensors *file)
+{
+    const char *text = (const char *)bytes + LENGTH_BYTES;
+    json_error_t error;
+    uint64_t header_bytes;
+    json_t *root;
+    tdm_status status;
+
+    if (size_bytes < LENGTH_BYTES) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: %zu bytes, a header's length has %d",
+                         header->file, size_bytes, LENGTH_BYTES);
+    }
+    memcpy(&header_bytes, bytes, sizeof(header_bytes));
+    header_bytes = le64toh(header_bytes);
+    if (header_bytes > HEADER_BYTES_MAX || header_bytes > size_bytes - LENGTH_BYTES) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s: a header of %llu bytes; the file has %zu, the limit is %d",
+                         header->file, (unsigned long long)header_bytes,
+                         size_bytes - LENGTH_BYTES, HEADER_BYTES_MAX);
+    }
+    if (header_bytes == 0 || text[0] != '{') {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: the header does not begin with '{'",
+                         header->file);
+    }
+    TDM_TRY(scan_header(text, header_bytes, header->file));
+    root = json_loadb(text, header_bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: header: byte %d: %s", header->file,
+                         error.position, error.text);
+    }
+    header->data = bytes + LENGTH_BYTES + header_bytes;
+    header->data_bytes = size_bytes - LENGTH_BYTES - header_bytes;
+    status = read_root(header, root, file);
+    json_decref(root);
+    return status;
+}
+
+tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const char *name,
+                                  tdm_safetensors **file_out)
+{
+    struct header header = {.file = name};
+    tdm_safetensors *file = calloc(1, sizeof(*file));
+    tdm_status status;
+
+    if (file == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%s", name);
+    }
+    status = read_header(bytes, size_bytes, &header, file);
+    if (status != TDM_OK) {
+        tdm_safetensors_close(file);
+        return status;
+    }
+    *file_out = file;
+    return TDM_OK;
+}
+
+static tdm_status map_file(const char *path, void **map_out, size_t *map_bytes_out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    tdm_status status = TDM_OK;
+    struct stat attributes;
+    void *map;
+
+    if (fd < 0) {
+        int error_number = errno;
+
+        status = tdm__fail_errno(error_number, "%s", path);
+        return error_number == ENOENT ? TDM_E_NOT_FOUND : status;
+    }
+    if (fstat(fd, &attributes) != 0) {
+        status = tdm__fail_errno(errno, "%s: fstat", path);
+    } else if (!S_ISREG(attributes.st_mode) || attributes.st_size < LENGTH_BYTES) {
+        status = tdm__fail(TDM_E_PROTOCOL, "%s: not a safetensors file: %lld bytes", path,
+                           (long long)attributes.st_size);
+    } else {
+        map = mmap(NULL, (size_t)attributes.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (map == MAP_FAILED) {
+            status = tdm__fail_errno(errno, "%s: mmap", path);
+        } else {
+            *map_out = map;
+            *map_bytes_out = (size_t)attributes.st_size;
+        }
+    }
+    (void)close(fd);
+    return status;
+}
+
+tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out)
+{
+    tdm_safetensors *file;
+    tdm_status status;
+    size_t map_bytes;
+    void *map;
+
+    TDM_TRY(map_file(path, &map, &map_bytes));
+    status = tdm__safetensors_parse(map, map_bytes, path, &file);
+    if (status != TDM_OK) {
+        (void)munmap(map, map_bytes);
+        return status;
+    }
+    file->map = map;
+    file->map_bytes = map_bytes;
+    *file_out = file;
+    return TDM_OK;
+}
+
+void tdm_safetensors_close(tdm_safetensors *file)
+{
+    if (file == NULL) {
+        return;
+    }
+    if (file->map != NULL) {
+        (void)munmap(file->map, file->map_bytes);
+    }
+    free(file->by_name);
+    free(file->entries);
+    free(file);
+}
+
+uint32_t tdm_safetensors_count(const tdm_safetensors *file)
+{
+    return file->count;
+}
+
+const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file, uint32_t index)
+{
+    return index < file->count ? &file->entries[index].view : NULL;
+}
+
+static int compare_name_to_entry(const void *name, const void *element)
+{
+    const struct entry *const *entry = element;
+
+    return strcmp(name, (*entry)->name);
+}
+
+const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file,
+                                                   const char *name)
+{
+    struct entry **found = bsearch(name, file->by_name, file->count, sizeof(struct entry *),
+                                   compare_name_to_entry);
+
+    return found == NULL ? NULL : &(*found)->view;
+}
+
+/* ---- writing ------------------------------------------------------------------------------
+ */
+
+/* Large elements first, so that every tensor lies on its elements' alignment; otherwise in the
+ * order given.  Rounds are few: an element has 1, 2, 4 or 8 bytes. */
+static void order_tensors(const struct tdm_tensor_view *tensors, uint32_t tensors_count,
+                          const struct tdm_tensor_view **ordered)
+{
+    uint32_t count = 0;
+
+    for (size_t element_bytes = 8; element_bytes > 0; element_bytes /= 2) {
+        for (uint32_t i = 0; i < tensors_count; i++) {
+            if (tdm_dtype_bytes(tensors[i].info.dtype) == element_bytes) {
+                ordered[count++] = &tensors[i];
+            }
+        }
+    }
+}
+
+static tdm_status describe_tensor(json_t *root, const struct tdm_tensor_view *tensor,
+                                  uint64_t *offset)
+{
+    const struct tdm_tensor_info *info = &tensor->info;
+    uint64_t end;
+    json_t *shape;
+    json_t *entry;
+
+    if (!tdm__tensor_is_contiguous(tensor)) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\" is not contiguous", info->name);
+    }
+    if (strcmp(info->name, "__metadata__") == 0 || json_object_get(root, info->name) != NULL) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the name is taken", info->name);
+    }
+    if (__builtin_add_overflow(*offset, tdm_tensor_bytes(info), &end) || end > INT64_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "tensor \"%s\": the sum of all sizes overflows",
+                         info->name);
+    }
+    shape = json_array();
+    for (uint32_t i = 0; i < info->dims_count; i++) {
+        (void)json_array_append_new(shape, json_integer((json_int_t)info->shape[i]));
+    }
+    entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", tdm_dtype_name(info->dtype), "shape",
+                      shape, "data_offsets", (json_int_t)*offset, (json_int_t)end);
+    if (json_object_set_new(root, info->name, entry) != 0) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": its name is not UTF-8", info->name);
+    }
+    *offset = end;
+    return TDM_OK;
+}
+
+static tdm_status make_header(const struct tdm_tensor_view *const *tensors,
+                              uint32_t tensors_count, char **header_out)
+{
+    json_t *root = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    tdm_status status = TDM_OK;
+    uint64_t offset = 0;
+    char *header;
+
+    if (root == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "safetensors header");
+    }
+    for (uint32_t i = 0; i < tensors_count && status == TDM_OK; i++) {
+        status = describe_tensor(root, tensors[i], &offset);
+    }
+    if (status == TDM_OK) {
+        header = json_dumps(root, JSON_COMPACT);
+        if (header == NULL) {
+            status = tdm__fail(TDM_E_NOMEM, "safetensors header");
+        } else {
+            *header_out = header;
+        }
+    }
+    json_decref(root);
+    return status;
+}
+
+/* Spaces behind the header put the data on a multiple of 8. */
+static tdm_status write_header(struct tdm__new_file *out, const char *header)
+{
+    static const char spaces[LENGTH_BYTES] = "        ";
+    size_t header_bytes = strlen(header);
+    size_t padding_bytes = (LENGTH_BYTES - header_bytes % LENGTH_BYTES) % LENGTH_BYTES;
+    uint64_t length = htole64(header_bytes + padding_bytes);
+
+    if (header_bytes + padding_bytes > HEADER_BYTES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%s: a header of %zu bytes, the limit is %d", out->path,
+                         header_bytes, HEADER_BYTES_MAX);
+    }
+    TDM_TRY(tdm__new_file_write(out, &length, sizeof(length)));
+    TDM_TRY(tdm__new_file_write(out, header, header_bytes));
+    return tdm__new_file_write(out, spaces, padding_bytes);
+}
+
+static tdm_status write_file(const char *path, const char *header,
+                             const struct tdm_tensor_view *const *tensors,
+                             uint32_t tensors_count)
+{
+    struct tdm__new_file out;
+    tdm_status status;
+
+    TDM_TRY(tdm__new_file_open(&out, path));
+    status = write_header(&out, header);
+    for (uint32_t i = 0; i < tensors_count && status == TDM_OK; i++) {
+        status =
+            tdm__new_file_write(&out, tensors[i]->data, tdm_tensor_bytes(&tensors[i]->info));
+    }
+    if (status != TDM_OK) {
+        tdm__new_file_abandon(&out);
+        return status;
+    }
+    return tdm__new_file_commit(&out);
+}
+
+tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view *tensors,
+                                 uint32_t tensors_count)
+{
+    const struct tdm_tensor_view **ordered;
+    tdm_status status;
+    char *header;
+
+    if (tensors_count > TENSORS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%s: %u tensors, the limit is %d", path, tensors_count,
+                         TENSORS_MAX);
+    }
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        TDM_TRY(tdm__tensor_check(&tensors[i].info));
+    }
+    ordered = calloc(tensors_count + 1U, sizeof(const struct tdm_tensor_view *));
+    if (ordered == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%s: %u tensors", path, tensors_count);
+    }
+    order_tensors(tensors, tensors_count, ordered);
+    status = make_header(ordered, tensors_count, &header);
+    if (status == TDM_OK) {
+        status = write_file(path, header, ordered, tensors_count);
+        free(header);
+    }
+    free((void *)ordered);
+    return status;
+}

@@ -1,0 +1,119 @@
+/* tensor.c - dtypes and the sizes of tensors. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/tensor.h"
+
+#include "runtime/error.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t size_bytes;
+} dtypes[] = {
+    [TDM_F32] = {"F32", 4},         [TDM_F16] = {"F16", 2}, [TDM_BF16] = {"BF16", 2},
+    [TDM_F8_E4M3] = {"F8_E4M3", 1}, [TDM_I64] = {"I64", 8}, [TDM_I32] = {"I32", 4},
+    [TDM_U8] = {"U8", 1},
+};
+
+enum { DTYPES_COUNT = sizeof(dtypes) / sizeof(dtypes[0]) };
+
+static bool dtype_is_known(enum tdm_dtype dtype)
+{
+    return (unsigned)dtype < DTYPES_COUNT && dtypes[dtype].name != NULL;
+}
+
+size_t tdm_dtype_bytes(enum tdm_dtype dtype)
+{
+    return dtype_is_known(dtype) ? dtypes[dtype].size_bytes : 0;
+}
+
+const char *tdm_dtype_name(enum tdm_dtype dtype)
+{
+    return dtype_is_known(dtype) ? dtypes[dtype].name : "unknown";
+}
+
+bool tdm__dtype_parse(const char *name, enum tdm_dtype *dtype_out)
+{
+    for (unsigned dtype = 0; dtype < DTYPES_COUNT; dtype++) {
+        if (dtypes[dtype].name != NULL && strcmp(dtypes[dtype].name, name) == 0) {
+            *dtype_out = (enum tdm_dtype)dtype;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A dimension of 0 makes the whole tensor empty, however large the others are. */
+uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info)
+{
+    uint64_t elements = 1;
+    bool overflow = info->dims_count > TDM_DIMS_MAX;
+
+    for (uint32_t i = 0; i < info->dims_count && i < TDM_DIMS_MAX; i++) {
+        if (info->shape[i] == 0) {
+            return 0;
+        }
+        overflow |= __builtin_mul_overflow(elements, info->shape[i], &elements);
+    }
+    return overflow ? UINT64_MAX : elements;
+}
+
+uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info)
+{
+    uint64_t elements = tdm_tensor_elements(info);
+    uint64_t size_bytes;
+
+    if (elements == UINT64_MAX ||
+        __builtin_mul_overflow(elements, tdm_dtype_bytes(info->dtype), &size_bytes)) {
+        return UINT64_MAX;
+    }
+    return size_bytes;
+}
+
+tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
+{
+    size_t name_bytes = info->name == NULL ? 0 : strnlen(info->name, TDM_TENSOR_NAME_BYTES_MAX);
+
+    if (name_bytes == 0 || name_bytes >= TDM_TENSOR_NAME_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%.95s\": a name has 1 to %d bytes",
+                         info->name == NULL ? "" : info->name, TDM_TENSOR_NAME_BYTES_MAX - 1);
+    }
+    if (!dtype_is_known(info->dtype)) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": unknown dtype %d", info->name,
+                         (int)info->dtype);
+    }
+    if (info->dims_count > TDM_DIMS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": %u dimensions, the limit is %d",
+                         info->name, info->dims_count, TDM_DIMS_MAX);
+    }
+    if (tdm_tensor_bytes(info) == UINT64_MAX) {
+        return tdm__fail(TDM_E_INVAL, "tensor \"%s\": the product of its shape overflows",
+                         info->name);
+    }
+    return TDM_OK;
+}
+
+void tdm__tensor_row_major(const struct tdm_tensor_info *info, uint64_t stride[TDM_DIMS_MAX])
+{
+    uint64_t step = 1;
+
+    memset(stride, 0, TDM_DIMS_MAX * sizeof(stride[0]));
+    for (uint32_t i = info->dims_count; i-- > 0;) {
+        stride[i] = step;
+        step *= info->shape[i];
+    }
+}
+
+bool tdm__tensor_is_contiguous(const struct tdm_tensor_view *view)
+{
+    uint64_t stride[TDM_DIMS_MAX];
+
+    tdm__tensor_row_major(&view->info, stride);
+    for (uint32_t i = 0; i < view->info.dims_count; i++) {
+        /* A dimension of one element is never stepped along. */
+        if (view->info.shape[i] > 1 && view->stride[i] != stride[i]) {
+            return false;
+        }
+    }
+    return true;
+}

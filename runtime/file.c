@@ -1,0 +1,167 @@
+/* file.c - whole files: read under a limit, replaced in one step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/file.h"
+
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_bytes)
+{
+    size_t done = 0;
+
+    while (done < size_bytes) {
+        ssize_t count = read(fd, bytes + done, size_bytes - done);
+
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            return tdm__fail_errno(errno, "%s: read", path);
+        }
+        if (count == 0) {
+            return tdm__fail(TDM_E_IO, "%s: ends at byte %zu of %zu: it is being changed", path,
+                             done, size_bytes);
+        }
+        done += (size_t)count;
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max,
+                                 char **bytes_out, size_t *size_bytes_out)
+{
+    struct stat status;
+    char *bytes;
+
+    if (fstat(fd, &status) != 0) {
+        return tdm__fail_errno(errno, "%s: fstat", path);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        return tdm__fail(TDM_E_INVAL, "%s: not a regular file", path);
+    }
+    if ((size_t)status.st_size > size_bytes_max) {
+        return tdm__fail(TDM_E_LIMIT, "%s: %lld bytes, the limit is %zu", path,
+                         (long long)status.st_size, size_bytes_max);
+    }
+    bytes = malloc((size_t)status.st_size + 1);
+    if (bytes == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%s: %lld bytes", path, (long long)status.st_size);
+    }
+    tdm_status result = read_all(fd, path, bytes, (size_t)status.st_size);
+    if (result != TDM_OK) {
+        free(bytes);
+        return result;
+    }
+    bytes[status.st_size] = '\0';
+    *bytes_out = bytes;
+    *size_bytes_out = (size_t)status.st_size;
+    return TDM_OK;
+}
+
+tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_out,
+                          size_t *size_bytes_out)
+{
+    /* O_NONBLOCK: a FIFO in the place of the file must not block the open. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    tdm_status status;
+
+    if (fd < 0) {
+        int error_number = errno;
+
+        status = tdm__fail_errno(error_number, "%s", path);
+        return error_number == ENOENT ? TDM_E_NOT_FOUND : status;
+    }
+    status = read_open_file(fd, path, size_bytes_max, bytes_out, size_bytes_out);
+    (void)close(fd);
+    return status;
+}
+
+tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path)
+{
+    if (strlen(path) >= sizeof(file->path)) {
+        return tdm__fail(TDM_E_LIMIT, "path of %zu bytes, the limit is %zu", strlen(path),
+                         sizeof(file->path) - 1);
+    }
+    (void)snprintf(file->path, sizeof(file->path), "%s", path);
+    (void)snprintf(file->temporary, sizeof(file->temporary), "%s.XXXXXX", path);
+    file->fd = mkostemp(file->temporary, O_CLOEXEC);
+    if (file->fd < 0) {
+        return tdm__fail_errno(errno, "%s: cannot make a file beside it", path);
+    }
+    if (fchmod(file->fd, 0644) != 0) {
+        int error_number = errno;
+
+        tdm__new_file_abandon(file);
+        return tdm__fail_errno(error_number, "%s: fchmod", path);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__new_file_write(struct tdm__new_file *file, const void *data, size_t size_bytes)
+{
+    const char *next = data;
+
+    while (size_bytes > 0) {
+        ssize_t count = write(file->fd, next, size_bytes);
+
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0) {
+            return tdm__fail_errno(errno, "%s: write", file->path);
+        }
+        next += count;
+        size_bytes -= (size_t)count;
+    }
+    return TDM_OK;
+}
+
+/* Makes the rename itself survive a power cut. */
+static tdm_status sync_directory_of(const char *path)
+{
+    char directory[TDM__PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    tdm_status status = TDM_OK;
+    int fd;
+
+    if (slash == NULL) {
+        (void)snprintf(directory, sizeof(directory), ".");
+    } else {
+        (void)snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path) + 1, path);
+    }
+    fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "%s", directory);
+    }
+    if (fsync(fd) != 0) {
+        status = tdm__fail_errno(errno, "%s: fsync", directory);
+    }
+    (void)close(fd);
+    return status;
+}
+
+tdm_status tdm__new_file_commit(struct tdm__new_file *file)
+{
+    int error_number;
+
+    if (fsync(file->fd) != 0 || rename(file->temporary, file->path) != 0) {
+        error_number = errno;
+        tdm__new_file_abandon(file);
+        return tdm__fail_errno(error_number, "%s: cannot be put in place", file->path);
+    }
+    (void)close(file->fd);
+    return sync_directory_of(file->path);
+}
+
+void tdm__new_file_abandon(struct tdm__new_file *file)
+{
+    (void)close(file->fd);
+    (void)unlink(file->temporary);
+}

@@ -1,0 +1,31 @@
+/* file.h - whole files: read under a limit, replaced in one step. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_FILE_H
+#define TDM_RUNTIME_FILE_H
+
+#include <stddef.h>
+#include <tandem/error.h>
+
+/* All of a regular file, NUL added behind the last byte; free() it.  TDM_E_NOT_FOUND without a
+ * file, TDM_E_LIMIT over `size_bytes_max`. */
+tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_out,
+                          size_t *size_bytes_out);
+
+enum { TDM__PATH_BYTES = 4096 };
+
+/* A file in the making: it lies under a temporary name beside `path` until it is committed, so
+ * that a reader of `path` sees the old bytes or all of the new ones.  After open, exactly one
+ * of commit and abandon. */
+struct tdm__new_file {
+    int fd;
+    char path[TDM__PATH_BYTES];
+    char temporary[TDM__PATH_BYTES + 16];
+};
+
+tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path);
+tdm_status tdm__new_file_write(struct tdm__new_file *file, const void *data, size_t size_bytes);
+/* fsync, rename, fsync of the directory.  The temporary file is gone on failure too. */
+tdm_status tdm__new_file_commit(struct tdm__new_file *file);
+void tdm__new_file_abandon(struct tdm__new_file *file);
+
+#endif
