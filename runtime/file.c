@@ -12,6 +12,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+tdm_status tdm__file_open(const char *path, int *fd_out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (fd < 0 && errno == ENOENT) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s: no such file", path);
+    }
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "%s", path);
+    }
+    *fd_out = fd;
+    return TDM_OK;
+}
+
 static tdm_status read_all(int fd, const char *path, char *bytes, size_t size_bytes)
 {
     size_t done = 0;
@@ -68,16 +82,10 @@ static tdm_status read_open_file(int fd, const char *path, size_t size_bytes_max
 tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_out,
                           size_t *size_bytes_out)
 {
-    /* O_NONBLOCK: a FIFO in the place of the file must not block the open. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     tdm_status status;
+    int fd = -1;
 
-    if (fd < 0) {
-        int error_number = errno;
-
-        status = tdm__fail_errno(error_number, "%s", path);
-        return error_number == ENOENT ? TDM_E_NOT_FOUND : status;
-    }
+    TDM_TRY(tdm__file_open(path, &fd));
     status = read_open_file(fd, path, size_bytes_max, bytes_out, size_bytes_out);
     (void)close(fd);
     return status;

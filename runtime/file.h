@@ -6,6 +6,9 @@
 #include <stddef.h>
 #include <tandem/error.h>
 
+/* Opens for reading; never blocks, not even on a FIFO.  TDM_E_NOT_FOUND without a file. */
+tdm_status tdm__file_open(const char *path, int *fd_out);
+
 /* All of a regular file, NUL added behind the last byte; free() it.  TDM_E_NOT_FOUND without a
  * file, TDM_E_LIMIT over `size_bytes_max`. */
 tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_out,

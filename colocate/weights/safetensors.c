@@ -3,12 +3,12 @@
 #include "colocate/weights/safetensors.h"
 
 #include "colocate/weights/tensor.h"
+#include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 
 #include <endian.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -252,19 +252,20 @@ static tdm_status check_metadata(const struct header *header, const json_t *meta
 
 static tdm_status read_entries(const struct header *header, json_t *root, tdm_safetensors *file)
 {
-    const char *name;
-    json_t *value;
+    tdm_status status = TDM_OK;
 
-    json_object_foreach(root, name, value)
-    {
+    for (void *i = json_object_iter(root); i != NULL && status == TDM_OK;
+         i = json_object_iter_next(root, i)) {
+        const char *name = json_object_iter_key(i);
+
         if (strcmp(name, "__metadata__") == 0) {
-            TDM_TRY(check_metadata(header, value));
-            continue;
+            status = check_metadata(header, json_object_iter_value(i));
+        } else {
+            status = read_entry(header, name, json_object_iter_value(i),
+                                &file->entries[file->count++]);
         }
-        TDM_TRY(read_entry(header, name, value, &file->entries[file->count]));
-        file->count++;
     }
-    return TDM_OK;
+    return status;
 }
 
 static tdm_status read_root(const struct header *header, json_t *root, tdm_safetensors *file)
@@ -348,50 +349,45 @@ tdm_status tdm__safetensors_parse(const void *bytes, size_t size_bytes, const ch
     return TDM_OK;
 }
 
-static tdm_status map_file(const char *path, void **map_out, size_t *map_bytes_out)
+static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t *map_bytes_out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    tdm_status status = TDM_OK;
     struct stat attributes;
     void *map;
 
-    if (fd < 0) {
-        int error_number = errno;
-
-        status = tdm__fail_errno(error_number, "%s", path);
-        return error_number == ENOENT ? TDM_E_NOT_FOUND : status;
-    }
     if (fstat(fd, &attributes) != 0) {
-        status = tdm__fail_errno(errno, "%s: fstat", path);
-    } else if (!S_ISREG(attributes.st_mode) || attributes.st_size < LENGTH_BYTES) {
-        status = tdm__fail(TDM_E_PROTOCOL, "%s: not a safetensors file: %lld bytes", path,
-                           (long long)attributes.st_size);
-    } else {
-        map = mmap(NULL, (size_t)attributes.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (map == MAP_FAILED) {
-            status = tdm__fail_errno(errno, "%s: mmap", path);
-        } else {
-            *map_out = map;
-            *map_bytes_out = (size_t)attributes.st_size;
-        }
+        return tdm__fail_errno(errno, "%s: fstat", path);
     }
-    (void)close(fd);
-    return status;
+    if (!S_ISREG(attributes.st_mode) || attributes.st_size < LENGTH_BYTES) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: not a safetensors file: %lld bytes", path,
+                         (long long)attributes.st_size);
+    }
+    map = mmap(NULL, (size_t)attributes.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (map == MAP_FAILED) {
+        return tdm__fail_errno(errno, "%s: mmap", path);
+    }
+    *map_out = map;
+    *map_bytes_out = (size_t)attributes.st_size;
+    return TDM_OK;
 }
 
 tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out)
 {
-    tdm_safetensors *file;
+    tdm_safetensors *file = NULL;
+    size_t map_bytes = 0;
+    void *map = NULL;
     tdm_status status;
-    size_t map_bytes;
-    void *map;
+    int fd;
 
-    TDM_TRY(map_file(path, &map, &map_bytes));
+    TDM_TRY(tdm__file_open(path, &fd));
+    status = map_open_file(fd, path, &map, &map_bytes);
+    (void)close(fd);
+    TDM_TRY(status);
     status = tdm__safetensors_parse(map, map_bytes, path, &file);
     if (status != TDM_OK) {
         (void)munmap(map, map_bytes);
         return status;
     }
+    TDM_ASSERT(file != NULL);
     file->map = map;
     file->map_bytes = map_bytes;
     *file_out = file;
@@ -555,7 +551,7 @@ tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view 
 {
     const struct tdm_tensor_view **ordered;
     tdm_status status;
-    char *header;
+    char *header = NULL;
 
     if (tensors_count > TENSORS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%s: %u tensors, the limit is %d", path, tensors_count,
@@ -571,6 +567,7 @@ tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view 
     order_tensors(tensors, tensors_count, ordered);
     status = make_header(ordered, tensors_count, &header);
     if (status == TDM_OK) {
+        TDM_ASSERT(header != NULL);
         status = write_file(path, header, ordered, tensors_count);
         free(header);
     }

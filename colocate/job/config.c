@@ -1,0 +1,354 @@
+/* config.c - a tree of settings, read from YAML or JSON, that remembers its lines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <tandem/config.h>
+
+#include "colocate/job/config_tree.h"
+#include "runtime/error.h"
+#include "runtime/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tdm_config {
+    struct tdm__node *root; /* owned */
+    char *name;             /* owned; of the file, for messages */
+    char *where;            /* owned, WHERE_BYTES: the last answer of tdm_config_where */
+};
+
+enum { FILE_BYTES_MAX = 1 << 20, WHERE_BYTES = 512 };
+
+/* ---- making -------------------------------------------------------------------------------
+ */
+
+tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *name,
+                            tdm_config **config_out)
+{
+    struct tdm__node *root = NULL;
+    tdm_config *config;
+
+    if (size_bytes > FILE_BYTES_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: %zu bytes, the limit is %d", name, size_bytes,
+                         FILE_BYTES_MAX);
+    }
+    TDM_TRY(tdm__config_tree_parse(text, size_bytes, name, &root));
+    config = calloc(1, sizeof(*config));
+    if (config == NULL) {
+        tdm__node_destroy(root);
+        return tdm__fail(TDM_E_NOMEM, "%s", name);
+    }
+    config->root = root;
+    config->name = strdup(name);
+    config->where = calloc(1, WHERE_BYTES);
+    if (config->name == NULL || config->where == NULL) {
+        tdm_config_destroy(config);
+        return tdm__fail(TDM_E_NOMEM, "%s", name);
+    }
+    *config_out = config;
+    return TDM_OK;
+}
+
+tdm_status tdm_config_read(const char *path, tdm_config **config_out)
+{
+    size_t size_bytes = 0;
+    tdm_status status;
+    char *text = NULL;
+
+    status = tdm__file_read(path, FILE_BYTES_MAX, &text, &size_bytes);
+    if (status == TDM_E_LIMIT) { /* to the reader of a job file: it is no job file */
+        return TDM_E_PROTOCOL;
+    }
+    TDM_TRY(status);
+    status = tdm_config_parse(text, size_bytes, path, config_out);
+    free(text);
+    return status;
+}
+
+void tdm_config_destroy(tdm_config *config)
+{
+    if (config == NULL) {
+        return;
+    }
+    tdm__node_destroy(config->root);
+    free(config->name);
+    free(config->where);
+    free(config);
+}
+
+/* ---- finding ------------------------------------------------------------------------------
+ */
+
+/* The child that the head of `path` names: by position in a list, by key in a map.  A key may
+ * itself have dots.  `*rest_out` is what follows the head, NULL at the end of the path. */
+static struct tdm__node *find_child(const struct tdm__node *parent, const char *path,
+                                    const char **rest_out)
+{
+    uint32_t index = 0;
+
+    for (struct tdm__node *child = parent->first_child; child != NULL; child = child->next) {
+        char digits[16];
+        const char *head = child->key;
+        size_t head_bytes;
+
+        if (parent->kind == TDM__NODE_LIST) {
+            (void)snprintf(digits, sizeof(digits), "%u", index++);
+            head = digits;
+        }
+        head_bytes = strlen(head);
+        if (strncmp(path, head, head_bytes) == 0 &&
+            (path[head_bytes] == '.' || path[head_bytes] == '\0')) {
+            *rest_out = path[head_bytes] == '.' ? path + head_bytes + 1 : NULL;
+            return child;
+        }
+    }
+    return NULL;
+}
+
+/* The deepest node on the way to `path`; `*rest_out` is the part of the path that is not there,
+ * NULL when the node itself was found. */
+static struct tdm__node *find_deepest(const tdm_config *config, const char *path,
+                                      const char **rest_out)
+{
+    struct tdm__node *node = config->root;
+    const char *rest = path[0] == '\0' ? NULL : path;
+
+    while (rest != NULL) {
+        struct tdm__node *child = find_child(node, rest, &rest);
+
+        if (child == NULL) {
+            break;
+        }
+        node = child;
+    }
+    *rest_out = rest;
+    return node;
+}
+
+/* NULL for a path that is missing or has no value. */
+static const struct tdm__node *find(const tdm_config *config, const char *path)
+{
+    const char *rest;
+    const struct tdm__node *node = find_deepest(config, path, &rest);
+
+    return rest != NULL || node->kind == TDM__NODE_NULL ? NULL : node;
+}
+
+static const char *where(const tdm_config *config, const struct tdm__node *node,
+                         char text[WHERE_BYTES])
+{
+    if (node->line == TDM__NODE_LINE_OVERRIDE) {
+        (void)snprintf(text, WHERE_BYTES, "command line");
+    } else {
+        (void)snprintf(text, WHERE_BYTES, "%.480s:%u", config->name, node->line);
+    }
+    return text;
+}
+
+static const char *describe(const struct tdm__node *node, char text[64])
+{
+    switch (node->kind) {
+    case TDM__NODE_NULL:
+        return "nothing";
+    case TDM__NODE_BOOL:
+        return node->boolean ? "true" : "false";
+    case TDM__NODE_INT:
+        (void)snprintf(text, 64, "%lld", (long long)node->integer);
+        return text;
+    case TDM__NODE_DOUBLE:
+        (void)snprintf(text, 64, "%g", node->number);
+        return text;
+    case TDM__NODE_STRING:
+        (void)snprintf(text, 64, "\"%.40s\"", node->text);
+        return text;
+    case TDM__NODE_LIST:
+        return "a list";
+    case TDM__NODE_MAP:
+        return "a map";
+    }
+    return "?";
+}
+
+static tdm_status fail_type(const tdm_config *config, const struct tdm__node *node,
+                            const char *path, const char *wanted)
+{
+    char place[WHERE_BYTES];
+    char value[64];
+
+    return tdm__fail(TDM_E_TYPE, "%s: %s wants %s, got %s", where(config, node, place), path,
+                     wanted, describe(node, value));
+}
+
+/* ---- looking up ---------------------------------------------------------------------------
+ */
+
+tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
+                          int64_t *value_out)
+{
+    const struct tdm__node *node = find(config, path);
+
+    if (node != NULL && node->kind != TDM__NODE_INT) {
+        return fail_type(config, node, path, "a whole number");
+    }
+    *value_out = node == NULL ? otherwise : node->integer;
+    return TDM_OK;
+}
+
+tdm_status tdm_config_double(const tdm_config *config, const char *path, double otherwise,
+                             double *value_out)
+{
+    const struct tdm__node *node = find(config, path);
+
+    if (node == NULL) {
+        *value_out = otherwise;
+    } else if (node->kind == TDM__NODE_INT) {
+        *value_out = (double)node->integer;
+    } else if (node->kind == TDM__NODE_DOUBLE) {
+        *value_out = node->number;
+    } else {
+        return fail_type(config, node, path, "a number");
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_config_bool(const tdm_config *config, const char *path, int otherwise,
+                           int *value_out)
+{
+    const struct tdm__node *node = find(config, path);
+
+    if (node != NULL && node->kind != TDM__NODE_BOOL) {
+        return fail_type(config, node, path, "true or false");
+    }
+    *value_out = node == NULL ? otherwise : node->boolean;
+    return TDM_OK;
+}
+
+tdm_status tdm_config_string(const tdm_config *config, const char *path, const char *otherwise,
+                             const char **value_out)
+{
+    const struct tdm__node *node = find(config, path);
+
+    if (node != NULL && node->kind != TDM__NODE_STRING) {
+        return fail_type(config, node, path, "text");
+    }
+    *value_out = node == NULL ? otherwise : node->text;
+    return TDM_OK;
+}
+
+int tdm_config_has(const tdm_config *config, const char *path)
+{
+    return find(config, path) != NULL;
+}
+
+uint32_t tdm_config_count(const tdm_config *config, const char *path)
+{
+    const struct tdm__node *node = find(config, path);
+
+    return node == NULL ? 0 : node->children_count;
+}
+
+const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t index)
+{
+    const struct tdm__node *node = find(config, path);
+    const struct tdm__node *child;
+
+    if (node == NULL || node->kind != TDM__NODE_MAP) {
+        return NULL;
+    }
+    child = node->first_child;
+    while (child != NULL && index-- > 0) {
+        child = child->next;
+    }
+    return child == NULL ? NULL : child->key;
+}
+
+const char *tdm_config_where(const tdm_config *config, const char *path)
+{
+    const char *rest;
+
+    return where(config, find_deepest(config, path, &rest), config->where);
+}
+
+tdm_status tdm_config_json(const tdm_config *config, char **text_out)
+{
+    return tdm__config_tree_json(config->root, text_out);
+}
+
+/* ---- overriding ---------------------------------------------------------------------------
+ */
+
+static void mark_overridden(struct tdm__node *node)
+{
+    node->line = TDM__NODE_LINE_OVERRIDE;
+    for (struct tdm__node *child = node->first_child; child != NULL; child = child->next) {
+        mark_overridden(child);
+    }
+}
+
+static tdm_status check_assignment(const tdm_config *config, const char *path,
+                                   const struct tdm__node *value)
+{
+    char place[WHERE_BYTES];
+    uint32_t depth = tdm__node_depth(value) + 1;
+    const struct tdm__node *node;
+    const char *rest;
+
+    for (const char *c = path; *c != '\0'; c++) {
+        depth += *c == '.';
+        if (*c == '.' && (c == path || c[1] == '.' || c[1] == '\0')) {
+            return tdm__fail(TDM_E_INVAL, "\"%s\": a name between its dots is empty", path);
+        }
+    }
+    if (depth > TDM__NODE_DEPTH_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "command line: %s nests over %d levels", path,
+                         TDM__NODE_DEPTH_MAX);
+    }
+    node = find_deepest(config, path, &rest);
+    if (rest != NULL && node->kind != TDM__NODE_MAP && node->kind != TDM__NODE_NULL) {
+        return tdm__fail(TDM_E_TYPE, "command line: %s cannot be set: %s is not a map", path,
+                         where(config, node, place));
+    }
+    return TDM_OK;
+}
+
+/* Takes `value` on TDM_OK only. */
+static tdm_status assign(tdm_config *config, const char *path, struct tdm__node *value)
+{
+    struct tdm__node *node;
+    const char *rest;
+
+    TDM_TRY(check_assignment(config, path, value));
+    node = find_deepest(config, path, &rest);
+    while (rest != NULL) {
+        size_t key_bytes = strcspn(rest, ".");
+
+        node = tdm__node_add(node, TDM__NODE_MAP, rest, key_bytes);
+        if (node == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "command line: %s", path);
+        }
+        rest = rest[key_bytes] == '.' ? rest + key_bytes + 1 : NULL;
+    }
+    tdm__node_replace(node, value);
+    mark_overridden(node);
+    return TDM_OK;
+}
+
+tdm_status tdm_config_override(tdm_config *config, const char *assignment)
+{
+    const char *equals = strchr(assignment, '=');
+    struct tdm__node *value = NULL;
+    tdm_status status;
+    char *path;
+
+    if (equals == NULL || equals == assignment) {
+        return tdm__fail(TDM_E_INVAL, "\"%s\" wants the form key=value", assignment);
+    }
+    TDM_TRY(tdm__config_tree_parse(equals + 1, strlen(equals + 1), "command line", &value));
+    path = strndup(assignment, (size_t)(equals - assignment));
+    status =
+        path == NULL ? tdm__fail(TDM_E_NOMEM, "command line") : assign(config, path, value);
+    if (status != TDM_OK) {
+        tdm__node_destroy(value);
+    }
+    free(path);
+    return status;
+}
