@@ -1,0 +1,501 @@
+/* job_file.c - a job file, typed and checked before anything runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/job_file.h"
+
+#include "colocate/job/nearest.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table of settings ----------------------------------------------------------------
+ */
+
+enum setting_kind {
+    COUNT,  /* uint32_t */
+    SEED,   /* uint64_t */
+    BYTES,  /* uint64_t, "64 KiB" or a number */
+    NUMBER, /* double */
+    FLAG,   /* bool */
+    TEXT,   /* char[TDM__JOB_TEXT_BYTES] */
+    PATH    /* char[TDM__PATH_BYTES], relative to the job file */
+};
+
+struct setting {
+    const char *path;
+    enum setting_kind kind;
+    size_t offset; /* of the field in struct tdm__job_spec */
+    double low;    /* of numbers, both ends included */
+    double high;
+    double otherwise;
+    const char *otherwise_text; /* NULL: TEXT and PATH must be given */
+};
+
+#define FIELD(name) offsetof(struct tdm__job_spec, name)
+#define MIB         (1024.0 * 1024.0)
+#define GIB         (1024.0 * MIB)
+
+enum { DAY_MS = 24 * 60 * 60 * 1000 };
+
+static const struct setting settings[] = {
+    {"job.name", TEXT, FIELD(name), 0, 0, 0, "job"},
+    {"job.seed", SEED, FIELD(seed), 0, 9e18, 0, NULL},
+    {"job.library", PATH, FIELD(library), 0, 0, 0, NULL},
+    {"job.out", PATH, FIELD(out), 0, 0, 0, ""},
+    {"job.save_interval", COUNT, FIELD(save_interval), 0, 1e9, 50, NULL},
+
+    {"cluster.num_gpus", COUNT, FIELD(num_gpus), 1, 64, 4, NULL},
+    {"cluster.gpu_bytes", BYTES, FIELD(gpu_bytes), 2 * MIB, 4096 * GIB, 256 * MIB, NULL},
+    {"cluster.device", TEXT, FIELD(device), 0, 0, 0, "host"},
+    {"cluster.cpus", NUMBER, FIELD(cpus), 0, 65536, 0, NULL},
+
+    {"trainer.num_ranks", COUNT, FIELD(trainer_num_ranks), 1, 64, 4, NULL},
+    {"trainer.num_gpus_per_actor", NUMBER, FIELD(trainer_num_gpus_per_actor), 0.01, 1, 0.4,
+     NULL},
+    {"trainer.step_timeout_ms", COUNT, FIELD(step_timeout_ms), 1, DAY_MS, 60000, NULL},
+
+    {"engine.num_engines", COUNT, FIELD(num_engines), 1, 64, 2, NULL},
+    {"engine.rollout_num_gpus_per_engine", COUNT, FIELD(rollout_num_gpus_per_engine), 1, 64, 2,
+     NULL},
+    {"engine.num_gpus_per_actor", NUMBER, FIELD(engine_num_gpus_per_actor), 0.01, 1, 0.2, NULL},
+    {"engine.generate_timeout_ms", COUNT, FIELD(generate_timeout_ms), 1, DAY_MS, 60000, NULL},
+
+    {"rollout.rollout_batch_size", COUNT, FIELD(rollout_batch_size), 1, 65536, 64, NULL},
+    {"rollout.n_samples_per_prompt", COUNT, FIELD(n_samples_per_prompt), 1, 4096, 16, NULL},
+    {"rollout.global_batch_size", COUNT, FIELD(global_batch_size), 0, 1e6, 0, NULL},
+    {"rollout.temperature", NUMBER, FIELD(temperature), 0, 1e3, 1, NULL},
+    {"rollout.rollout_max_prompt_len", COUNT, FIELD(rollout_max_prompt_len), 1, 65536, 8, NULL},
+    {"rollout.rollout_max_response_len", COUNT, FIELD(rollout_max_response_len), 1, 65536, 5,
+     NULL},
+    {"rollout.num_rollout", COUNT, FIELD(num_rollout), 0, 1e9, 260, NULL},
+    {"rollout.warmup_steps", COUNT, FIELD(warmup_steps), 0, 1e9, 15, NULL},
+    {"rollout.warmup_batch_size", COUNT, FIELD(warmup_batch_size), 1, 65536, 64, NULL},
+    {"rollout.eval_interval", COUNT, FIELD(eval_interval), 0, 1e9, 0, NULL},
+
+    {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,
+     64 * 1024, NULL},
+    {"update.enabled", FLAG, FIELD(update_enabled), 0, 0, 1, NULL},
+    {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
+    {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
+
+    {"data.train", PATH, FIELD(train), 0, 0, 0, NULL},
+    {"data.unseen", PATH, FIELD(unseen), 0, 0, 0, NULL},
+    {"data.prompt_key", TEXT, FIELD(prompt_key), 0, 0, 0, "prompt"},
+    {"data.answer_key", TEXT, FIELD(answer_key), 0, 0, 0, "answer"},
+    {"data.shuffle_rewards", FLAG, FIELD(shuffle_rewards), 0, 0, 0, NULL},
+};
+
+enum { SETTINGS_COUNT = sizeof(settings) / sizeof(settings[0]) };
+
+/* `open`: the job library has settings of its own here, so unknown ones pass. */
+static const struct section {
+    const char *name;
+    bool open;
+} sections[] = {{"job", false},  {"cluster", false}, {"trainer", true}, {"engine", true},
+                {"model", true}, {"rollout", false}, {"update", false}, {"data", false}};
+
+enum { SECTIONS_COUNT = sizeof(sections) / sizeof(sections[0]) };
+
+/* ---- unknown keys -------------------------------------------------------------------------
+ */
+
+static const struct section *find_section(const char *name)
+{
+    for (size_t i = 0; i < SECTIONS_COUNT; i++) {
+        if (strcmp(sections[i].name, name) == 0) {
+            return &sections[i];
+        }
+    }
+    return NULL;
+}
+
+static tdm_status refuse_section(const tdm_config *config, const char *name)
+{
+    const char *known[SECTIONS_COUNT];
+    const char *near;
+
+    for (size_t i = 0; i < SECTIONS_COUNT; i++) {
+        known[i] = sections[i].name;
+    }
+    near = tdm__nearest(name, known, SECTIONS_COUNT);
+    return tdm__fail(TDM_E_INVAL, "%s: unknown section \"%s\"%s%s%s",
+                     tdm_config_where(config, name), name,
+                     near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+                     near == NULL ? "" : "?");
+}
+
+static tdm_status check_key(const tdm_config *config, const char *path)
+{
+    const char *known[SETTINGS_COUNT];
+    const char *near;
+
+    for (size_t i = 0; i < SETTINGS_COUNT; i++) {
+        known[i] = settings[i].path;
+        if (strcmp(path, known[i]) == 0) {
+            return TDM_OK;
+        }
+    }
+    near = tdm__nearest(path, known, SETTINGS_COUNT);
+    return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s",
+                     tdm_config_where(config, path), path,
+                     near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
+                     near == NULL ? "" : "?");
+}
+
+static bool is_map(const tdm_config *config, const char *path)
+{
+    const char *text;
+    double number;
+    int flag;
+
+    return tdm_config_key(config, path, 0) != NULL ||
+           (tdm_config_count(config, path) == 0 &&
+            tdm_config_string(config, path, "", &text) != TDM_OK &&
+            tdm_config_double(config, path, 0, &number) != TDM_OK &&
+            tdm_config_bool(config, path, 0, &flag) != TDM_OK);
+}
+
+static tdm_status check_section(const tdm_config *config, const struct section *section)
+{
+    char path[256];
+    const char *key;
+
+    if (!tdm_config_has(config, section->name)) {
+        return TDM_OK;
+    }
+    if (!is_map(config, section->name)) {
+        return tdm__fail(TDM_E_TYPE, "%s: %s wants a map of settings",
+                         tdm_config_where(config, section->name), section->name);
+    }
+    for (uint32_t i = 0; !section->open; i++) {
+        key = tdm_config_key(config, section->name, i);
+        if (key == NULL) {
+            break;
+        }
+        (void)snprintf(path, sizeof(path), "%s.%s", section->name, key);
+        TDM_TRY(check_key(config, path));
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_keys(const tdm_config *config)
+{
+    const struct section *section;
+    const char *name;
+
+    for (uint32_t i = 0; (name = tdm_config_key(config, "", i)) != NULL; i++) {
+        section = find_section(name);
+        if (section == NULL) {
+            return refuse_section(config, name);
+        }
+        TDM_TRY(check_section(config, section));
+    }
+    return TDM_OK;
+}
+
+/* ---- values -------------------------------------------------------------------------------
+ */
+
+static tdm_status refuse_range(const tdm_config *config, const struct setting *setting,
+                               double value)
+{
+    return tdm__fail(TDM_E_INVAL, "%s: %s is %.10g, it wants %.10g to %.10g",
+                     tdm_config_where(config, setting->path), setting->path, value,
+                     setting->low, setting->high);
+}
+
+static tdm_status read_integer(const tdm_config *config, const struct setting *setting,
+                               uint64_t *value_out)
+{
+    int64_t value = 0;
+
+    TDM_TRY(tdm_config_int(config, setting->path, (int64_t)setting->otherwise, &value));
+    if ((double)value < setting->low || (double)value > setting->high) {
+        return refuse_range(config, setting, (double)value);
+    }
+    *value_out = (uint64_t)value;
+    return TDM_OK;
+}
+
+/* "64 KiB": digits, maybe a space, a unit; 0 for anything else. */
+static uint64_t parse_bytes(const char *text)
+{
+    static const struct {
+        const char *name;
+        uint64_t size_bytes;
+    } units[] = {{"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}};
+    size_t digits = strspn(text, "0123456789");
+    uint64_t value;
+
+    if (digits == 0 || digits > 15) {
+        return 0;
+    }
+    value = strtoull(text, NULL, 10);
+    text += digits;
+    text += *text == ' ';
+    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+        if (strcmp(text, units[i].name) == 0 &&
+            !__builtin_mul_overflow(value, units[i].size_bytes, &value)) {
+            return value;
+        }
+    }
+    return 0;
+}
+
+static tdm_status read_bytes(const tdm_config *config, const struct setting *setting,
+                             uint64_t *value_out)
+{
+    const char *text = NULL;
+    uint64_t value;
+
+    if (tdm_config_string(config, setting->path, NULL, &text) != TDM_OK || text == NULL) {
+        return read_integer(config, setting, value_out);
+    }
+    value = parse_bytes(text);
+    if (value == 0) {
+        return tdm__fail(TDM_E_TYPE, "%s: %s wants bytes, as in \"64 KiB\", got \"%.40s\"",
+                         tdm_config_where(config, setting->path), setting->path, text);
+    }
+    if ((double)value < setting->low || (double)value > setting->high) {
+        return refuse_range(config, setting, (double)value);
+    }
+    *value_out = value;
+    return TDM_OK;
+}
+
+static tdm_status read_text(const tdm_config *config, const struct setting *setting,
+                            const char *directory, char *field)
+{
+    bool is_path = setting->kind == PATH && strcmp(setting->path, "job.out") != 0;
+    size_t size_bytes = setting->kind == PATH ? TDM__PATH_BYTES : TDM__JOB_TEXT_BYTES;
+    const char *text = NULL;
+    int length;
+
+    TDM_TRY(tdm_config_string(config, setting->path, setting->otherwise_text, &text));
+    if (text == NULL || (text[0] == '\0' && setting->otherwise_text == NULL)) {
+        return tdm__fail(TDM_E_INVAL, "%s: %s is missing",
+                         tdm_config_where(config, setting->path), setting->path);
+    }
+    length = snprintf(field, size_bytes, "%s%s%s",
+                      is_path && text[0] != '/' && directory[0] != '\0' ? directory : "",
+                      is_path && text[0] != '/' && directory[0] != '\0' ? "/" : "", text);
+    if (length < 0 || (size_t)length >= size_bytes) {
+        return tdm__fail(TDM_E_LIMIT, "%s: %s has %d bytes, the limit is %zu",
+                         tdm_config_where(config, setting->path), setting->path, length,
+                         size_bytes - 1);
+    }
+    return TDM_OK;
+}
+
+static tdm_status read_count(const tdm_config *config, const struct setting *setting,
+                             uint32_t *value_out)
+{
+    uint64_t value = 0;
+
+    TDM_TRY(read_integer(config, setting, &value));
+    *value_out = (uint32_t)value;
+    return TDM_OK;
+}
+
+static tdm_status read_number(const tdm_config *config, const struct setting *setting,
+                              double *value_out)
+{
+    double value = 0;
+
+    TDM_TRY(tdm_config_double(config, setting->path, setting->otherwise, &value));
+    if (value < setting->low || value > setting->high) {
+        return refuse_range(config, setting, value);
+    }
+    *value_out = value;
+    return TDM_OK;
+}
+
+static tdm_status read_flag(const tdm_config *config, const struct setting *setting,
+                            bool *value_out)
+{
+    int value = 0;
+
+    TDM_TRY(tdm_config_bool(config, setting->path, setting->otherwise > 0, &value));
+    *value_out = value != 0;
+    return TDM_OK;
+}
+
+static tdm_status read_setting(const tdm_config *config, const struct setting *setting,
+                               const char *directory, struct tdm__job_spec *spec)
+{
+    void *field = (char *)spec + setting->offset;
+
+    switch (setting->kind) {
+    case COUNT:
+        return read_count(config, setting, field);
+    case SEED:
+        return read_integer(config, setting, field);
+    case BYTES:
+        return read_bytes(config, setting, field);
+    case NUMBER:
+        return read_number(config, setting, field);
+    case FLAG:
+        return read_flag(config, setting, field);
+    case TEXT:
+    case PATH:
+        return read_text(config, setting, directory, field);
+    }
+    return TDM_OK;
+}
+
+/* ---- what must agree ----------------------------------------------------------------------
+ */
+
+static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+
+    if (spec->name[0] == '\0' || strspn(spec->name, allowed) != strlen(spec->name)) {
+        return tdm__fail(TDM_E_INVAL, "%s: job.name \"%s\" wants letters, digits, '-' and '_'",
+                         tdm_config_where(config, "job.name"), spec->name);
+    }
+    if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
+        return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
+                         tdm_config_where(config, "cluster.device"), spec->device);
+    }
+    if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "none") != 0) {
+        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full or none",
+                         tdm_config_where(config, "update.verify"), spec->verify);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+    double share = spec->trainer_num_gpus_per_actor + spec->engine_num_gpus_per_actor;
+
+    if (spec->trainer_num_ranks % per_engine != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: engine.rollout_num_gpus_per_engine is %u, but %u trainer GPUs do "
+                         "not divide into engines of %u",
+                         tdm_config_where(config, "engine.rollout_num_gpus_per_engine"),
+                         per_engine, spec->trainer_num_ranks, per_engine);
+    }
+    if (spec->num_engines * per_engine != spec->trainer_num_ranks) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: engine.num_engines is %u: with %u GPUs each that is %u, but the "
+                         "trainer has %u; %u engines share them all",
+                         tdm_config_where(config, "engine.num_engines"), spec->num_engines,
+                         per_engine, spec->num_engines * per_engine, spec->trainer_num_ranks,
+                         spec->trainer_num_ranks / per_engine);
+    }
+    if (spec->trainer_num_ranks != spec->num_gpus) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: trainer.num_ranks is %u, but cluster.num_gpus is %u: a trainer "
+                         "rank wants a GPU each",
+                         tdm_config_where(config, "trainer.num_ranks"), spec->trainer_num_ranks,
+                         spec->num_gpus);
+    }
+    if (share > 1.0 + 1e-9) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: trainer.num_gpus_per_actor %g and engine.num_gpus_per_actor %g "
+                         "are %g of a GPU; lower one of them",
+                         tdm_config_where(config, "engine.num_gpus_per_actor"),
+                         spec->trainer_num_gpus_per_actor, spec->engine_num_gpus_per_actor,
+                         share);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_batches(const tdm_config *config, struct tdm__job_spec *spec)
+{
+    uint64_t samples = (uint64_t)spec->rollout_batch_size * spec->n_samples_per_prompt;
+
+    if (samples > 1000000) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout_batch_size %u times n_samples_per_prompt %u is %llu, the "
+                         "limit is 1000000",
+                         tdm_config_where(config, "rollout.rollout_batch_size"),
+                         spec->rollout_batch_size, spec->n_samples_per_prompt,
+                         (unsigned long long)samples);
+    }
+    if (spec->global_batch_size == 0) {
+        spec->global_batch_size = (uint32_t)samples;
+    }
+    if (spec->global_batch_size != samples) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout.global_batch_size is %u, but rollout_batch_size %u times "
+                         "n_samples_per_prompt %u is %llu",
+                         tdm_config_where(config, "rollout.global_batch_size"),
+                         spec->global_batch_size, spec->rollout_batch_size,
+                         spec->n_samples_per_prompt, (unsigned long long)samples);
+    }
+    if (spec->rollout_batch_size % spec->trainer_num_ranks != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout.rollout_batch_size is %u, but %u prompts do not divide "
+                         "over %u trainer ranks",
+                         tdm_config_where(config, "rollout.rollout_batch_size"),
+                         spec->rollout_batch_size, spec->rollout_batch_size,
+                         spec->trainer_num_ranks);
+    }
+    if (spec->warmup_steps > 0 && spec->warmup_batch_size % spec->trainer_num_ranks != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout.warmup_batch_size is %u, which does not divide over %u "
+                         "trainer ranks",
+                         tdm_config_where(config, "rollout.warmup_batch_size"),
+                         spec->warmup_batch_size, spec->trainer_num_ranks);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__job_spec_make(tdm_config *config, const char *directory,
+                              struct tdm__job_spec *spec_out)
+{
+    memset(spec_out, 0, sizeof(*spec_out));
+    TDM_TRY(check_keys(config));
+    for (size_t i = 0; i < SETTINGS_COUNT; i++) {
+        TDM_TRY(read_setting(config, &settings[i], directory, spec_out));
+    }
+    TDM_TRY(check_words(config, spec_out));
+    TDM_TRY(check_ranks(config, spec_out));
+    TDM_TRY(check_batches(config, spec_out));
+    spec_out->config = config;
+    return TDM_OK;
+}
+
+tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
+                              uint32_t overrides_count, struct tdm__job_spec *spec_out)
+{
+    char directory[TDM__PATH_BYTES] = "";
+    const char *slash = strrchr(path, '/');
+    tdm_config *config = NULL;
+    tdm_status status;
+
+    if (strlen(path) >= sizeof(directory)) {
+        return tdm__fail(TDM_E_LIMIT, "a path of %zu bytes, the limit is %zu", strlen(path),
+                         sizeof(directory) - 1);
+    }
+    if (slash != NULL) {
+        memcpy(directory, path, (size_t)(slash - path));
+    }
+    if (slash == path) {
+        (void)strncpy(directory, "/.", sizeof(directory) - 1);
+    }
+    status = tdm_config_read(path, &config);
+    for (uint32_t i = 0; i < overrides_count && status == TDM_OK; i++) {
+        status = tdm_config_override(config, overrides[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__job_spec_make(config, directory, spec_out);
+    }
+    if (status != TDM_OK) {
+        tdm_config_destroy(config);
+    }
+    return status;
+}
+
+void tdm__job_spec_fini(struct tdm__job_spec *spec)
+{
+    tdm_config_destroy(spec->config);
+    spec->config = NULL;
+}

@@ -1,0 +1,197 @@
+/* job_file_test.c - a job file says everything right, or is refused by line and field. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/job_file.h"
+
+#include "colocate/job/nearest.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct tdm__job_spec spec;
+
+#define GOOD                                                                                   \
+    "job: {name: arith, library: libarith.so}\n"                                               \
+    "data: {train: data/train.jsonl, unseen: /abs/unseen.jsonl}\n"
+
+static tdm_status make(const char *text, const char *directory)
+{
+    tdm_config *config = NULL;
+    tdm_status status;
+
+    assert_int_equal(tdm_config_parse(text, strlen(text), "job.yaml", &config), TDM_OK);
+    status = tdm__job_spec_make(config, directory, &spec);
+    if (status != TDM_OK) {
+        tdm_config_destroy(config);
+    }
+    return status;
+}
+
+static void refuses(const char *text, const char *detail)
+{
+    tdm_status status = make(text, "");
+
+    if (status == TDM_OK || strcmp(tdm_error_detail(), detail) != 0) {
+        fail_msg("%s: wanted \"%s\", got %s: %s", text, detail, tdm_strerror(status),
+                 tdm_error_detail());
+    }
+}
+
+static void what_is_not_said_has_the_defaults(void **state)
+{
+    (void)state;
+    assert_int_equal(make(GOOD, "jobs"), TDM_OK);
+    assert_string_equal(spec.name, "arith");
+    assert_string_equal(spec.library, "jobs/libarith.so");
+    assert_string_equal(spec.train, "jobs/data/train.jsonl");
+    assert_string_equal(spec.unseen, "/abs/unseen.jsonl");
+    assert_string_equal(spec.out, "");
+    assert_int_equal(spec.num_gpus, 4);
+    assert_int_equal(spec.gpu_bytes, 268435456);
+    assert_string_equal(spec.device, "host");
+    assert_int_equal(spec.trainer_num_ranks, 4);
+    assert_true(spec.trainer_num_gpus_per_actor == 0.4);
+    assert_int_equal(spec.num_engines, 2);
+    assert_int_equal(spec.rollout_num_gpus_per_engine, 2);
+    assert_true(spec.engine_num_gpus_per_actor == 0.2);
+    assert_int_equal(spec.global_batch_size, 64 * 16);
+    assert_true(spec.temperature == 1.0);
+    assert_int_equal(spec.num_rollout, 260);
+    assert_int_equal(spec.warmup_steps, 15);
+    assert_int_equal(spec.update_weight_buffer_size, 65536);
+    assert_true(spec.update_enabled);
+    assert_false(spec.shuffle_rewards);
+    assert_string_equal(spec.prompt_key, "prompt");
+    tdm__job_spec_fini(&spec);
+}
+
+static void values_are_read_with_their_units(void **state)
+{
+    (void)state;
+    assert_int_equal(make(GOOD "cluster: {gpu_bytes: 512 MiB}\n"
+                               "update: {update_weight_buffer_size: 128KiB, enabled: false}\n"
+                               "trainer: {lr: 1e-3, whatever: [1]}\nmodel: {x: y}\n"
+                               "rollout:\n"
+                               "  rollout_batch_size: 8\n  n_samples_per_prompt: 4\n"
+                               "  global_batch_size: 32\nengine: {}\n",
+                          ""),
+                     TDM_OK);
+    assert_int_equal(spec.gpu_bytes, 512U << 20);
+    assert_int_equal(spec.update_weight_buffer_size, 131072);
+    assert_false(spec.update_enabled);
+    assert_int_equal(spec.global_batch_size, 32);
+    assert_string_equal(spec.train, "data/train.jsonl");
+    tdm__job_spec_fini(&spec);
+}
+
+static void wrong_values_are_refused_by_line_and_field(void **state)
+{
+    (void)state;
+    refuses("job: {library: x}\n", "job.yaml:1: data.train is missing");
+    refuses(GOOD "cluster:\n  num_gpus: 0\n",
+            "job.yaml:4: cluster.num_gpus is 0, it wants 1 to 64");
+    refuses(GOOD "cluster:\n  num_gpus: four\n",
+            "job.yaml:4: cluster.num_gpus wants a whole number, got \"four\"");
+    refuses(GOOD "cluster: {gpu_bytes: 1 GB}\n",
+            "job.yaml:3: cluster.gpu_bytes wants bytes, as in \"64 KiB\", got \"1 GB\"");
+    refuses(GOOD "cluster: {gpu_bytes: 1 KiB}\n",
+            "job.yaml:3: cluster.gpu_bytes is 1024, it wants 2097152 to 4.398046511e+12");
+    refuses(GOOD "cluster: {device: tpu}\n",
+            "job.yaml:3: cluster.device is \"tpu\", it wants host or cuda");
+    refuses(GOOD "rollout: {temperature: -1}\n",
+            "job.yaml:3: rollout.temperature is -1, it wants 0 to 1000");
+    refuses("job: {name: ../x, library: l}\ndata: {train: a, unseen: b}\n",
+            "job.yaml:1: job.name \"../x\" wants letters, digits, '-' and '_'");
+    refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer wants a map of settings");
+    refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer wants a map of settings");
+}
+
+static void numbers_that_disagree_are_refused_with_both(void **state)
+{
+    (void)state;
+    refuses(GOOD "engine:\n  rollout_num_gpus_per_engine: 3\n",
+            "job.yaml:4: engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not "
+            "divide into engines of 3");
+    refuses(GOOD "engine: {num_engines: 3}\n",
+            "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
+            "has 4; 2 engines share them all");
+    refuses(GOOD "cluster: {num_gpus: 8}\n",
+            "job.yaml:1: trainer.num_ranks is 4, but cluster.num_gpus is 8: a "
+            "trainer rank wants a GPU each");
+    refuses(GOOD "engine: {num_gpus_per_actor: 0.7}\n",
+            "job.yaml:3: trainer.num_gpus_per_actor 0.4 and engine.num_gpus_per_actor 0.7 are "
+            "1.1 of a GPU; lower one of them");
+    refuses(GOOD "rollout: {global_batch_size: 100}\n",
+            "job.yaml:3: rollout.global_batch_size is 100, but rollout_batch_size 64 times "
+            "n_samples_per_prompt 16 is 1024");
+    refuses(GOOD "rollout: {rollout_batch_size: 66}\n",
+            "job.yaml:3: rollout.rollout_batch_size is 66, but 66 prompts do not divide over 4 "
+            "trainer ranks");
+}
+
+static void unknown_settings_are_refused_with_the_nearest(void **state)
+{
+    (void)state;
+    refuses(GOOD "rollout:\n  rollout_batchsize: 8\n",
+            "job.yaml:4: unknown setting rollout.rollout_batchsize; did you mean "
+            "rollout.rollout_batch_size?");
+    refuses(GOOD "roolout: {}\n",
+            "job.yaml:3: unknown section \"roolout\"; did you mean rollout?");
+    refuses(GOOD "cluster: {zzzzzzzzzzzzzzzzz: 8}\n",
+            "job.yaml:3: unknown setting cluster.zzzzzzzzzzzzzzzzz");
+}
+
+static void a_file_is_read_with_overrides_beside_it(void **state)
+{
+    static const char *const overrides[] = {"job.seed=7", "data.train=other.jsonl"};
+    static const char *const wrong[] = {"job.sed=7"};
+    char path[] = "/tmp/tandem-job-XXXXXX";
+    FILE *stream = fdopen(mkstemp(path), "w");
+
+    (void)state;
+    assert_non_null(stream);
+    (void)fputs(GOOD, stream);
+    (void)fclose(stream);
+    assert_int_equal(tdm__job_file_read(path, overrides, 2, &spec), TDM_OK);
+    assert_int_equal(spec.seed, 7);
+    assert_string_equal(spec.train, "/tmp/other.jsonl");
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(tdm__job_file_read(path, wrong, 1, &spec), TDM_E_INVAL);
+    assert_string_equal(tdm_error_detail(),
+                        "command line: unknown setting job.sed; did you mean job.seed?");
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tdm__job_file_read(path, NULL, 0, &spec), TDM_E_NOT_FOUND);
+}
+
+static void the_nearest_word_is_near(void **state)
+{
+    static const char *const known[] = {"run", "plan", "info", "version"};
+
+    (void)state;
+    assert_string_equal(tdm__nearest("plam", known, 4), "plan");
+    assert_string_equal(tdm__nearest("versoin", known, 4), "version");
+    assert_null(tdm__nearest("elephant", known, 4));
+    assert_null(tdm__nearest("", known, 4));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_not_said_has_the_defaults),
+        cmocka_unit_test(values_are_read_with_their_units),
+        cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
+        cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
+        cmocka_unit_test(unknown_settings_are_refused_with_the_nearest),
+        cmocka_unit_test(a_file_is_read_with_overrides_beside_it),
+        cmocka_unit_test(the_nearest_word_is_near),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
