@@ -1,0 +1,362 @@
+/* plan.c - what lies on each GPU and in host memory, in each phase and on each edge. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/plan.h"
+
+#include "runtime/error.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A moment is one or two instants: what the trainers and what the engines hold at each.  On an
+ * edge the side that goes is away before the other comes, so its two instants never add up. */
+enum holding {
+    NOTHING,
+    ALL,
+    WEIGHTS,        /* an engine's, served */
+    WEIGHTS_SHADOW, /* and the image that the update fills */
+    BUCKET          /* a trainer's staging buffer */
+};
+
+struct instant {
+    enum holding trainer;
+    enum holding engine;
+};
+
+static const struct moment {
+    const char *name;
+    struct instant instants[2];
+} moments[TDM__PLAN_MOMENTS] = {
+    [TDM__PLAN_ROLLOUT] = {"ROLLOUT", {{NOTHING, ALL}, {NOTHING, ALL}}},
+    [TDM__PLAN_ROLLOUT_TO_TRAIN] = {"edge ROLLOUT→TRAIN", {{NOTHING, ALL}, {ALL, NOTHING}}},
+    [TDM__PLAN_TRAIN] = {"TRAIN", {{ALL, NOTHING}, {ALL, NOTHING}}},
+    [TDM__PLAN_TRAIN_TO_UPDATE] = {"edge TRAIN→UPDATE", {{ALL, NOTHING}, {NOTHING, WEIGHTS}}},
+    [TDM__PLAN_UPDATE] = {"UPDATE", {{BUCKET, WEIGHTS_SHADOW}, {BUCKET, WEIGHTS_SHADOW}}},
+    [TDM__PLAN_UPDATE_TO_ROLLOUT] = {"edge UPDATE→ROLLOUT",
+                                     {{BUCKET, WEIGHTS_SHADOW}, {NOTHING, ALL}}},
+};
+
+const char *tdm__plan_moment_name(enum tdm__plan_moment moment)
+{
+    return moments[moment].name;
+}
+
+static uint64_t whole_blocks(uint64_t size_bytes)
+{
+    return (size_bytes + TDM__BLOCK_BYTES - 1) / TDM__BLOCK_BYTES * TDM__BLOCK_BYTES;
+}
+
+static uint64_t regions_bytes(const struct tdm__plan_rank *rank, const char *tag)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        if (tag == NULL || strcmp(rank->regions[i].tag, tag) == 0) {
+            size_bytes += whole_blocks(rank->regions[i].size_bytes);
+        }
+    }
+    return size_bytes;
+}
+
+static uint64_t held_bytes(const struct tdm__plan_input *input,
+                           const struct tdm__plan_rank *rank, enum holding holding)
+{
+    switch (holding) {
+    case NOTHING:
+        return 0;
+    case ALL:
+        return regions_bytes(rank, NULL);
+    case WEIGHTS:
+        return regions_bytes(rank, "weights");
+    case WEIGHTS_SHADOW:
+        return regions_bytes(rank, "weights") * (input->update_enabled ? 2 : 1);
+    case BUCKET:
+        return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
+    }
+    return 0;
+}
+
+/* Copies of what the rank keeps while it is not on the device. */
+static uint64_t host_copy_bytes(const struct tdm__plan_rank *rank, enum holding holding)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        const struct tdm_region_spec *region = &rank->regions[i];
+        bool resident = holding == ALL || ((holding == WEIGHTS || holding == WEIGHTS_SHADOW) &&
+                                           strcmp(region->tag, "weights") == 0);
+
+        if (!resident && region->policy == TDM_REGION_KEEP) {
+            size_bytes += whole_blocks(region->size_bytes);
+        }
+    }
+    return size_bytes;
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static void add_instant(const struct tdm__plan_input *input, enum tdm__plan_moment moment,
+                        const struct instant *instant, struct tdm__plan *plan)
+{
+    struct tdm__plan_use now[TDM__PLAN_GPUS_MAX] = {{0, 0, 0}};
+    uint64_t host_bytes = 0;
+
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        const struct tdm__plan_rank *rank = &input->ranks[i];
+        enum holding holding = rank->is_engine ? instant->engine : instant->trainer;
+        uint64_t size_bytes = held_bytes(input, rank, holding);
+
+        if (rank->is_engine) {
+            now[rank->gpu].engine_bytes += size_bytes;
+        } else {
+            now[rank->gpu].trainer_bytes += size_bytes;
+        }
+        host_bytes += host_copy_bytes(rank, holding);
+    }
+    for (uint32_t gpu = 0; gpu < input->gpus_count; gpu++) {
+        struct tdm__plan_use *use = &plan->gpus[moment][gpu];
+
+        use->trainer_bytes = larger(use->trainer_bytes, now[gpu].trainer_bytes);
+        use->engine_bytes = larger(use->engine_bytes, now[gpu].engine_bytes);
+        use->peak_bytes =
+            larger(use->peak_bytes, now[gpu].trainer_bytes + now[gpu].engine_bytes);
+    }
+    plan->host_bytes[moment] = larger(plan->host_bytes[moment], host_bytes);
+}
+
+static tdm_status check_rank(const struct tdm__plan_input *input,
+                             const struct tdm__plan_rank *rank)
+{
+    if (rank->gpu >= input->gpus_count || rank->regions_count > TDM_RANK_REGIONS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%s: GPU %u of %u, %u regions of at most %d", rank->name,
+                         rank->gpu, input->gpus_count, rank->regions_count,
+                         TDM_RANK_REGIONS_MAX);
+    }
+    for (uint32_t i = 0; i < rank->regions_count; i++) {
+        const struct tdm_region_spec *region = &rank->regions[i];
+
+        if (region->tag == NULL || region->tag[0] == '\0' ||
+            strnlen(region->tag, TDM_REGION_TAG_BYTES_MAX) == TDM_REGION_TAG_BYTES_MAX) {
+            return tdm__fail(TDM_E_INVAL, "%s: region %u: a tag has 1 to %d bytes", rank->name,
+                             i, TDM_REGION_TAG_BYTES_MAX - 1);
+        }
+        if (region->size_bytes == 0 || region->size_bytes > 1ULL << 48) {
+            return tdm__fail(TDM_E_INVAL, "%s: region %s of %zu bytes", rank->name, region->tag,
+                             region->size_bytes);
+        }
+    }
+    if (rank->is_engine && regions_bytes(rank, "weights") == 0) {
+        return tdm__fail(TDM_E_INVAL, "%s declares no region \"weights\"", rank->name);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_input(const struct tdm__plan_input *input)
+{
+    if (input->gpus_count == 0 || input->gpus_count > TDM__PLAN_GPUS_MAX ||
+        input->ranks_count > TDM__PLAN_RANKS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "%u GPUs of at most %d, %u ranks of at most %d",
+                         input->gpus_count, TDM__PLAN_GPUS_MAX, input->ranks_count,
+                         TDM__PLAN_RANKS_MAX);
+    }
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        TDM_TRY(check_rank(input, &input->ranks[i]));
+    }
+    return TDM_OK;
+}
+
+static double mib(uint64_t size_bytes)
+{
+    return (double)size_bytes / (1 << 20);
+}
+
+static const char *remedy(enum tdm__plan_moment moment, const struct tdm__plan_use *use)
+{
+    if (moment == TDM__PLAN_UPDATE) {
+        return "lower update.update_weight_buffer_size or the model, or raise "
+               "cluster.gpu_bytes";
+    }
+    return use->trainer_bytes > use->engine_bytes
+               ? "lower the trainer's regions (batch, model), or raise cluster.gpu_bytes"
+               : "lower the engine's regions (kv_cache, model), or raise cluster.gpu_bytes";
+}
+
+/* Phases before edges: the reader knows phases, and an edge is never worse than both its ends.
+ */
+static tdm_status judge_device(struct tdm__plan *plan)
+{
+    const struct tdm__plan_use *worst = NULL;
+
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
+        for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+            const struct tdm__plan_use *use = &plan->gpus[moment][gpu];
+            bool is_phase = moment % 2 == 0;
+
+            if (worst == NULL || use->peak_bytes > worst->peak_bytes ||
+                (use->peak_bytes == worst->peak_bytes && is_phase && plan->tightest % 2 == 1)) {
+                worst = use;
+                plan->tightest = (enum tdm__plan_moment)moment;
+                plan->tightest_gpu = gpu;
+            }
+        }
+    }
+    if (worst->peak_bytes <= plan->gpu_bytes) {
+        plan->tightest_free_bytes = plan->gpu_bytes - worst->peak_bytes;
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_BUDGET,
+                     "%s on GPU %u: %.1f MiB wanted (trainer %.1f, engine %.1f), %.1f MiB "
+                     "there; %s",
+                     tdm__plan_moment_name(plan->tightest), plan->tightest_gpu,
+                     mib(worst->peak_bytes), mib(worst->trainer_bytes),
+                     mib(worst->engine_bytes), mib(plan->gpu_bytes),
+                     remedy(plan->tightest, worst));
+}
+
+static tdm_status judge_host(const struct tdm__plan_input *input, const struct tdm__plan *plan)
+{
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS && input->host_bytes > 0; moment++) {
+        if (plan->host_bytes[moment] > input->host_bytes) {
+            return tdm__fail(TDM_E_BUDGET,
+                             "%s in host memory: %.1f MiB wanted for copies of paused regions, "
+                             "%.1f MiB there; declare fewer regions TDM_REGION_KEEP",
+                             tdm__plan_moment_name((enum tdm__plan_moment)moment),
+                             mib(plan->host_bytes[moment]), mib(input->host_bytes));
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__plan_make(const struct tdm__plan_input *input, struct tdm__plan *plan_out)
+{
+    memset(plan_out, 0, sizeof(*plan_out));
+    TDM_TRY(check_input(input));
+    plan_out->gpus_count = input->gpus_count;
+    plan_out->gpu_bytes = input->gpu_bytes;
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
+        add_instant(input, (enum tdm__plan_moment)moment, &moments[moment].instants[0],
+                    plan_out);
+        add_instant(input, (enum tdm__plan_moment)moment, &moments[moment].instants[1],
+                    plan_out);
+    }
+    TDM_TRY(judge_device(plan_out));
+    return judge_host(input, plan_out);
+}
+
+/* ---- printing -----------------------------------------------------------------------------
+ */
+
+enum { NAME_COLUMNS = 22, COLUMN = 16, NAMES_BYTES = 128 };
+
+/* "trainer/0 + trainer/1"; "-" for none. */
+static void join_names(const struct tdm__plan_input *input, uint32_t gpu, bool engines,
+                       char names[NAMES_BYTES])
+{
+    size_t used = 0;
+
+    (void)snprintf(names, NAMES_BYTES, "-");
+    for (uint32_t i = 0; i < input->ranks_count; i++) {
+        const struct tdm__plan_rank *rank = &input->ranks[i];
+
+        if (rank->gpu == gpu && rank->is_engine == engines && used + 40 < NAMES_BYTES) {
+            used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s",
+                                     used > 0 ? " + " : "", rank->name);
+        }
+    }
+}
+
+/* Pads by characters: the arrows of the edges have three bytes. */
+static void print_name(const char *name, FILE *stream)
+{
+    int columns = 0;
+
+    for (const char *c = name; *c != '\0'; c++) {
+        columns += ((unsigned char)*c & 0xc0) != 0x80;
+    }
+    (void)fprintf(stream, "  %s%*s", name, NAME_COLUMNS - columns, "");
+}
+
+static void print_gpu(const struct tdm__plan *plan, const struct tdm__plan_input *input,
+                      uint32_t gpu, FILE *stream)
+{
+    char trainers[NAMES_BYTES];
+    char engines[NAMES_BYTES];
+    char title[40];
+
+    join_names(input, gpu, false, trainers);
+    join_names(input, gpu, true, engines);
+    (void)snprintf(title, sizeof(title), "GPU %u (%.0f MiB)", gpu, mib(plan->gpu_bytes));
+    (void)fprintf(stream, "%-*s%*s%*s%*s\n", NAME_COLUMNS + 2, title, COLUMN, trainers, COLUMN,
+                  engines, COLUMN, "free MiB");
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
+        const struct tdm__plan_use *use = &plan->gpus[moment][gpu];
+
+        print_name(moments[moment].name, stream);
+        (void)fprintf(stream, "%*.1f%*.1f%*.1f\n", COLUMN, mib(use->trainer_bytes), COLUMN,
+                      mib(use->engine_bytes), COLUMN,
+                      mib(plan->gpu_bytes) - mib(use->peak_bytes));
+    }
+}
+
+static void print_host(const struct tdm__plan *plan, FILE *stream)
+{
+    (void)fprintf(stream, "%-*s%*s\n", NAME_COLUMNS + 2, "host", COLUMN, "copies MiB");
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
+        print_name(moments[moment].name, stream);
+        (void)fprintf(stream, "%*.1f\n", COLUMN, mib(plan->host_bytes[moment]));
+    }
+}
+
+void tdm__plan_print(const struct tdm__plan *plan, const struct tdm__plan_input *input,
+                     bool fits, FILE *stream)
+{
+    for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+        print_gpu(plan, input, gpu, stream);
+    }
+    print_host(plan, stream);
+    if (fits) {
+        (void)fprintf(stream, "fits: tightest is %s on GPU %u, %.1f MiB free\n",
+                      tdm__plan_moment_name(plan->tightest), plan->tightest_gpu,
+                      mib(plan->tightest_free_bytes));
+    }
+}
+
+static json_t *gpu_json(const struct tdm__plan *plan, uint32_t moment)
+{
+    json_t *gpus = json_array();
+
+    for (uint32_t gpu = 0; gpu < plan->gpus_count; gpu++) {
+        const struct tdm__plan_use *use = &plan->gpus[moment][gpu];
+
+        (void)json_array_append_new(
+            gpus, json_pack("{s:I, s:I, s:I}", "trainer_bytes", (json_int_t)use->trainer_bytes,
+                            "engine_bytes", (json_int_t)use->engine_bytes, "peak_bytes",
+                            (json_int_t)use->peak_bytes));
+    }
+    return gpus;
+}
+
+tdm_status tdm__plan_print_json(const struct tdm__plan *plan, bool fits, FILE *stream)
+{
+    json_t *list = json_array();
+    json_t *root;
+    int failed;
+
+    for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s, s:o, s:I}", "name", moments[moment].name,
+                                              "gpus", gpu_json(plan, moment), "host_bytes",
+                                              (json_int_t)plan->host_bytes[moment]));
+    }
+    root = json_pack("{s:b, s:I, s:s, s:i, s:o}", "fits", (int)fits, "gpu_bytes",
+                     (json_int_t)plan->gpu_bytes, "tightest",
+                     tdm__plan_moment_name(plan->tightest), "tightest_gpu",
+                     (int)plan->tightest_gpu, "moments", list);
+    failed = root == NULL || json_dumpf(root, stream, JSON_COMPACT) != 0 ||
+             fputc('\n', stream) == EOF;
+    json_decref(root);
+    return failed != 0 ? tdm__fail(TDM_E_IO, "the plan could not be written") : TDM_OK;
+}
