@@ -88,22 +88,34 @@ static tdm_status read_row(struct reader *reader, size_t line_bytes,
     return TDM_OK;
 }
 
+static tdm_status read_line(struct reader *reader, struct tdm__dataset *dataset)
+{
+    size_t line_bytes = strlen(reader->line);
+    bool is_whole = line_bytes > 0 && reader->line[line_bytes - 1] == '\n';
+    bool is_last = feof(reader->stream) != 0 && line_bytes <= TDM__DATASET_LINE_BYTES_MAX;
+
+    reader->line_number++;
+    if (line_bytes == 0 || (!is_whole && !is_last)) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s:%u: a NUL, or a line of over %d bytes",
+                         reader->path, reader->line_number, TDM__DATASET_LINE_BYTES_MAX);
+    }
+    if (strspn(reader->line, " \t\r\n") == line_bytes) {
+        return TDM_OK;
+    }
+    return read_row(reader, line_bytes, dataset);
+}
+
 /* fgets, not getline: a file without a line's end must not fill the memory. */
 static tdm_status read_rows(struct reader *reader, struct tdm__dataset *dataset)
 {
-    while (fgets(reader->line, TDM__DATASET_LINE_BYTES_MAX + 2, reader->stream) != NULL) {
-        size_t line_bytes = strlen(reader->line);
+    tdm_status status = TDM_OK;
 
-        reader->line_number++;
-        if ((line_bytes == 0 || reader->line[line_bytes - 1] != '\n') &&
-            (feof(reader->stream) == 0 || line_bytes > TDM__DATASET_LINE_BYTES_MAX)) {
-            return tdm__fail(TDM_E_PROTOCOL, "%s:%u: a NUL, or a line of over %d bytes",
-                             reader->path, reader->line_number, TDM__DATASET_LINE_BYTES_MAX);
-        }
-        if (strspn(reader->line, " \t\r\n") < line_bytes) {
-            TDM_TRY(read_row(reader, line_bytes, dataset));
-        }
+    TDM_ASSERT(reader->stream != NULL && reader->line != NULL);
+    while (status == TDM_OK &&
+           fgets(reader->line, TDM__DATASET_LINE_BYTES_MAX + 2, reader->stream) != NULL) {
+        status = read_line(reader, dataset);
     }
+    TDM_TRY(status);
     if (ferror(reader->stream) != 0) {
         return tdm__fail_errno(errno, "%s: read", reader->path);
     }

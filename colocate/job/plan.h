@@ -27,6 +27,7 @@ struct tdm__plan_rank {
     uint32_t gpu;
     struct tdm_region_spec regions[TDM_RANK_REGIONS_MAX];
     uint32_t regions_count;
+    char tags[TDM_RANK_REGIONS_MAX][TDM_REGION_TAG_BYTES_MAX]; /* room for copies of the tags */
 };
 
 struct tdm__plan_input {

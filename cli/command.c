@@ -1,0 +1,180 @@
+/* command.c - sorts the words of a call and finds its command. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+
+#include "colocate/job/nearest.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { KNOWN_MAX = 32 };
+
+static int refuse(const char *what, const char *word, const char *near)
+{
+    (void)fprintf(stderr, "tandem: %s \"%s\"", what, word);
+    if (near != NULL) {
+        (void)fprintf(stderr, "; did you mean %s?", near);
+    }
+    (void)fputs("\nsee: tandem --help\n", stderr);
+    return TDM__EXIT_USAGE;
+}
+
+int tdm__command_failed(tdm_status status)
+{
+    const char *detail = tdm_error_detail();
+
+    (void)fprintf(stderr, "tandem: %s\n", detail[0] == '\0' ? tdm_strerror(status) : detail);
+    return TDM__EXIT_FAILED;
+}
+
+const char *tdm__option_value(const struct tdm__words *words, const char *name)
+{
+    for (const struct tdm__option *option = words->options; option->name != NULL; option++) {
+        if (strcmp(option->name, name) == 0) {
+            return option->value;
+        }
+    }
+    return NULL;
+}
+
+/* ---- options ------------------------------------------------------------------------------
+ */
+
+static int refuse_option(const struct tdm__command *command, const char *word)
+{
+    const char *known[KNOWN_MAX];
+    uint32_t count = 0;
+
+    for (const struct tdm__option *option = command->options;
+         option->name != NULL && count < KNOWN_MAX; option++) {
+        known[count++] = option->name;
+    }
+    return refuse("unknown option", word, tdm__nearest(word, known, count));
+}
+
+/* `*index` is at an option's word, and stays at its last word. */
+static int sort_option(const struct tdm__command *command, int argc, char **argv, int *index)
+{
+    const char *word = argv[*index];
+    const char *equals = strchr(word, '=');
+    size_t name_bytes = equals == NULL ? strlen(word) : (size_t)(equals - word);
+
+    for (struct tdm__option *option = command->options; option->name != NULL; option++) {
+        if (strlen(option->name) != name_bytes || memcmp(option->name, word, name_bytes) != 0) {
+            continue;
+        }
+        if (!option->wants_value && equals != NULL) {
+            return refuse("no value is wanted in", word, NULL);
+        }
+        if (!option->wants_value) {
+            option->value = option->name;
+        } else if (equals != NULL) {
+            option->value = equals + 1;
+        } else if (*index + 1 < argc) {
+            option->value = argv[++*index];
+        } else {
+            return refuse("a value is missing after", word, NULL);
+        }
+        return TDM__EXIT_DONE;
+    }
+    return refuse_option(command, word);
+}
+
+static int sort_words(const struct tdm__command *command, int argc, char **argv,
+                      struct tdm__words *words)
+{
+    for (int i = 2; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1] != '\0') {
+            int code = sort_option(command, argc, argv, &i);
+
+            if (code != TDM__EXIT_DONE) {
+                return code;
+            }
+        } else if (words->rest_count < command->rest_max) {
+            words->rest[words->rest_count++] = argv[i];
+        } else {
+            return refuse("one word too many:", argv[i], NULL);
+        }
+    }
+    if (words->rest_count < command->rest_min) {
+        (void)fprintf(stderr, "tandem: %s wants more words\n\n%s", command->name,
+                      command->help);
+        return TDM__EXIT_USAGE;
+    }
+    return TDM__EXIT_DONE;
+}
+
+/* ---- commands -----------------------------------------------------------------------------
+ */
+
+static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
+{
+    (void)fputs("tandem - trainer and rollout actors on the same GPUs, in turn\n\n"
+                "usage: tandem COMMAND [words]\n\n",
+                stdout);
+    for (uint32_t i = 0; i < commands_count; i++) {
+        (void)printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    }
+    (void)fputs(
+        "\n`tandem COMMAND --help` tells more.  Exit codes: 0 done, 1 the work failed,\n"
+        "2 the words were wrong.\n",
+        stdout);
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int run_command(const struct tdm__command *command, int argc, char **argv)
+{
+    struct tdm__words words = {.options = command->options};
+    int code;
+
+    if (asks_for_help(argc, argv)) {
+        (void)fputs(command->help, stdout);
+        return TDM__EXIT_DONE;
+    }
+    code = sort_words(command, argc, argv, &words);
+    return code != TDM__EXIT_DONE ? code : command->run(&words);
+}
+
+static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,
+                          const char *word)
+{
+    const char *known[KNOWN_MAX];
+    uint32_t count = 0;
+
+    for (; count < commands_count && count < KNOWN_MAX; count++) {
+        known[count] = commands[count]->name;
+    }
+    return refuse("unknown command", word, tdm__nearest(word, known, count));
+}
+
+int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
+                      int argc, char **argv)
+{
+    const char *word = argc < 2 ? "" : argv[1];
+
+    if (argc < 2) {
+        (void)fputs("tandem: a command is missing\nsee: tandem --help\n", stderr);
+        return TDM__EXIT_USAGE;
+    }
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+        print_help(commands, commands_count);
+        return TDM__EXIT_DONE;
+    }
+    word = strcmp(word, "--version") == 0 ? "version" : word;
+    for (uint32_t i = 0; i < commands_count; i++) {
+        if (strcmp(word, commands[i]->name) == 0) {
+            return run_command(commands[i], argc, argv);
+        }
+    }
+    return refuse_command(commands, commands_count, word);
+}

@@ -1,0 +1,53 @@
+/* command.h - the words of `tandem`: one table entry, one file each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CLI_COMMAND_H
+#define TDM_CLI_COMMAND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <tandem/error.h>
+
+/* What every command exits with. */
+enum { TDM__EXIT_DONE = 0, TDM__EXIT_FAILED = 1, TDM__EXIT_USAGE = 2 };
+
+/* A word that begins with "--".  `value`: the next word, or what follows "=". */
+struct tdm__option {
+    const char *name; /* with the dashes; NULL ends a table */
+    bool wants_value;
+    const char *value; /* set by parsing: the value, or the name itself; borrowed from argv */
+};
+
+enum { TDM__WORDS_MAX = 64 };
+
+/* The words of one call, sorted into options and the rest. */
+struct tdm__words {
+    struct tdm__option *options;
+    const char *rest[TDM__WORDS_MAX];
+    uint32_t rest_count;
+};
+
+struct tdm__command {
+    const char *name;
+    const char *summary; /* one line of `tandem --help` */
+    const char *help;    /* lines of at most 80 columns */
+    struct tdm__option *options;
+    uint32_t rest_min; /* words besides options */
+    uint32_t rest_max;
+    int (*run)(const struct tdm__words *words); /* returns the exit code */
+};
+
+extern const struct tdm__command tdm__command_run;
+extern const struct tdm__command tdm__command_plan;
+extern const struct tdm__command tdm__command_info;
+extern const struct tdm__command tdm__command_version;
+
+/* Finds the command of argv[1], prints help or what is wrong with the words, or runs it. */
+int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
+                      int argc, char **argv);
+
+/* The value of a parsed option, NULL where it was not said. */
+const char *tdm__option_value(const struct tdm__words *words, const char *name);
+/* Prints "tandem: …" for a failed status and gives the exit code. */
+int tdm__command_failed(tdm_status status);
+
+#endif

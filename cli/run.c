@@ -1,0 +1,129 @@
+/* run.c - `tandem run`: a job from its first step to its last. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+#include "colocate/job/job.h"
+#include "runtime/error.h"
+#include "runtime/id.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct tdm__option options[] = {{"--json", false, NULL},
+                                       {"--plain", false, NULL},
+                                       {"--resume", true, NULL},
+                                       {"--out", true, NULL},
+                                       {NULL, false, NULL}};
+
+/* Ctrl-C, counted; the job polls it between its waits.  A third one ends the program as if it
+ * had never been caught: the children die with it. */
+static volatile sig_atomic_t interrupts;
+
+static void count_interrupt(int signal_number)
+{
+    interrupts = interrupts + 1;
+    if (interrupts >= 2) {
+        (void)signal(signal_number, SIG_DFL);
+    }
+}
+
+static tdm_status catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = count_interrupt};
+
+    (void)sigemptyset(&action.sa_mask);
+    if (sigaction(SIGINT, &action, NULL) != 0 || sigaction(SIGTERM, &action, NULL) != 0) {
+        return tdm__fail(TDM_E_IO, "sigaction failed");
+    }
+    return TDM_OK;
+}
+
+static enum tdm__progress_mode choose_progress(const struct tdm__words *words)
+{
+    const char *no_color =
+        getenv("NO_COLOR");                /* NOLINT(concurrency-mt-unsafe) one thread yet */
+    const char *terminal = getenv("TERM"); /* NOLINT(concurrency-mt-unsafe) one thread yet */
+
+    if (tdm__option_value(words, "--json") != NULL) {
+        return TDM__PROGRESS_JSON;
+    }
+    if (tdm__option_value(words, "--plain") != NULL || isatty(STDOUT_FILENO) == 0 ||
+        (no_color != NULL && no_color[0] != '\0') ||
+        (terminal != NULL && strcmp(terminal, "dumb") == 0)) {
+        return TDM__PROGRESS_PLAIN;
+    }
+    return TDM__PROGRESS_LIVE;
+}
+
+/* --out, else the file's job.out, else the run that goes on, else a new out/<name>-<4 hex>. */
+static tdm_status choose_out(const struct tdm__words *words, const struct tdm__job_spec *spec,
+                             char out[TDM__PATH_BYTES])
+{
+    const char *asked = tdm__option_value(words, "--out");
+    char text[TDM__ID_TEXT_BYTES];
+    struct tdm__id id;
+
+    asked = asked == NULL && spec->out[0] != '\0' ? spec->out : asked;
+    asked = asked == NULL ? tdm__option_value(words, "--resume") : asked;
+    if (asked != NULL && strlen(asked) >= TDM__PATH_BYTES) {
+        return tdm__fail(TDM_E_LIMIT, "--out has %zu bytes, the limit is %d", strlen(asked),
+                         TDM__PATH_BYTES - 1);
+    }
+    if (asked != NULL) {
+        (void)snprintf(out, TDM__PATH_BYTES, "%s", asked);
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__id_make(&id));
+    (void)snprintf(out, TDM__PATH_BYTES, "out/%s-%.4s", spec->name, tdm__id_text(&id, text));
+    return TDM_OK;
+}
+
+static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__words *words)
+{
+    struct tdm__job_run_options run_options = {.resume = tdm__option_value(words, "--resume"),
+                                               .progress = choose_progress(words),
+                                               .interrupts = &interrupts};
+    char out[TDM__PATH_BYTES];
+    tdm_status status;
+
+    TDM_TRY(tdm__job_file_read(words->rest[0], words->rest + 1, words->rest_count - 1, spec));
+    status = choose_out(words, spec, out);
+    if (status == TDM_OK) {
+        status = catch_interrupts();
+    }
+    if (status == TDM_OK) {
+        run_options.out = out;
+        status = tdm__job_run(spec, &run_options);
+    }
+    tdm__job_spec_fini(spec);
+    return status;
+}
+
+static int run(const struct tdm__words *words)
+{
+    struct tdm__job_spec *spec = calloc(1, sizeof(*spec));
+    tdm_status status =
+        spec == NULL ? tdm__fail(TDM_E_NOMEM, "the job file") : run_file(spec, words);
+
+    free(spec);
+    return status == TDM_OK ? TDM__EXIT_DONE : tdm__command_failed(status);
+}
+
+const struct tdm__command tdm__command_run = {
+    .name = "run",
+    .summary = "run a colocated RL job",
+    .help =
+        "usage: tandem run FILE [key=value ...] [--json | --plain] [--out DIR]\n"
+        "                  [--resume DIR]\n\n"
+        "Runs the job that FILE describes: trainer and engines on the same GPUs, in turn.\n\n"
+        "  key=value     sets a value over what the file says (trainer.lr=2e-3)\n"
+        "  --json        progress as one JSON object a line\n"
+        "  --plain       progress as one plain line a step, as in a pipe or with NO_COLOR\n"
+        "  --out DIR     checkpoint and trace go here (default: out/<name>-<id>)\n"
+        "  --resume DIR  goes on from the last saved step in DIR\n\n"
+        "Ctrl-C once: finish the step, save, leave.  Twice: leave now.\n",
+    .options = options,
+    .rest_min = 1,
+    .rest_max = TDM__WORDS_MAX,
+    .run = run};

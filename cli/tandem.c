@@ -1,0 +1,11 @@
+/* tandem.c - the command line. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+
+int main(int argc, char **argv)
+{
+    static const struct tdm__command *const commands[] = {
+        &tdm__command_run, &tdm__command_plan, &tdm__command_info, &tdm__command_version};
+
+    return tdm__command_main(commands, sizeof(commands) / sizeof(commands[0]), argc, argv);
+}

@@ -1,0 +1,21 @@
+/* version.c - `tandem version`. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/version.h"
+#include "cli/command.h"
+
+#include <stdio.h>
+
+static struct tdm__option options[] = {{NULL, false, NULL}};
+
+static int run(const struct tdm__words *words)
+{
+    (void)words;
+    (void)puts("tandem " TDM__VERSION);
+    return TDM__EXIT_DONE;
+}
+
+const struct tdm__command tdm__command_version = {.name = "version",
+                                                  .summary = "print the version",
+                                                  .help = "usage: tandem version\n",
+                                                  .options = options,
+                                                  .run = run};

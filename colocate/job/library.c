@@ -1,0 +1,227 @@
+/* library.c - a job library: opened, and its tables checked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/library.h"
+
+#include "runtime/error.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- opening ------------------------------------------------------------------------------
+ */
+
+/* The library's name beside the running program: where a build and an installation put it. */
+static tdm_status beside_program(const char *path, char found[TDM__PATH_BYTES])
+{
+    char program[TDM__PATH_BYTES];
+    ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    const char *name = strrchr(path, '/');
+    char *slash;
+
+    if (length < 0) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s: no such library", path);
+    }
+    program[length] = '\0';
+    slash = strrchr(program, '/');
+    if (slash != NULL) {
+        *slash = '\0';
+    }
+    name = name == NULL ? path : name + 1;
+    if ((size_t)snprintf(found, TDM__PATH_BYTES, "%s/%s", program, name) >= TDM__PATH_BYTES ||
+        access(found, R_OK) != 0) {
+        return tdm__fail(TDM_E_NOT_FOUND,
+                         "%s: no such library, nor beside the program in %.512s", path,
+                         program);
+    }
+    return TDM_OK;
+}
+
+static tdm_status refuse_entry(const char *path, const char *what)
+{
+    return tdm__fail(TDM_E_PROTOCOL, "%s: tdm_job_library has no %s", path, what);
+}
+
+static tdm_status check_trainer(const char *path, const struct tdm_trainer_ops *ops)
+{
+    if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
+        return refuse_entry(path, "trainer table of this version's size");
+    }
+    if (ops->open == NULL || ops->regions == NULL || ops->start == NULL ||
+        ops->layout == NULL || ops->step == NULL || ops->save == NULL || ops->load == NULL ||
+        ops->close == NULL) {
+        return refuse_entry(path, "complete trainer table: an entry is NULL");
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_engine(const char *path, const struct tdm_engine_ops *ops)
+{
+    if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
+        return refuse_entry(path, "engine table of this version's size");
+    }
+    if (ops->open == NULL || ops->regions == NULL || ops->start == NULL || ops->load == NULL ||
+        ops->complete == NULL || ops->begin == NULL || ops->flush_cache == NULL ||
+        ops->generate == NULL || ops->close == NULL) {
+        return refuse_entry(path, "complete engine table: an entry is NULL");
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_tables(const char *path, const struct tdm_job_library *jobs)
+{
+    if (jobs == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: no TDM_JOB_LIBRARY in it", path);
+    }
+    if (jobs->size_bytes != sizeof(*jobs)) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s: made for another version: its table has %zu bytes, not %zu", path,
+                         jobs->size_bytes, sizeof(*jobs));
+    }
+    TDM_TRY(check_trainer(path, jobs->trainer));
+    TDM_TRY(check_engine(path, jobs->engine));
+    return jobs->reward == NULL ? refuse_entry(path, "reward") : TDM_OK;
+}
+
+tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *library_out)
+{
+    char beside[TDM__PATH_BYTES];
+    struct tdm__job_library library;
+    tdm_status status;
+
+    if (access(path, R_OK) != 0) {
+        TDM_TRY(beside_program(path, beside));
+        path = beside;
+    }
+    library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library.handle == NULL) {
+        const char *reason = dlerror(); /* NOLINT(concurrency-mt-unsafe) per thread in glibc */
+
+        return tdm__fail(TDM_E_PROTOCOL, "%s", reason);
+    }
+    library.jobs = dlsym(library.handle, "tdm_job_library");
+    status = check_tables(path, library.jobs);
+    if (status != TDM_OK) {
+        tdm__job_library_close(&library);
+        return status;
+    }
+    *library_out = library;
+    return TDM_OK;
+}
+
+void tdm__job_library_close(struct tdm__job_library *library)
+{
+    (void)dlclose(library->handle);
+    library->handle = NULL;
+    library->jobs = NULL;
+}
+
+/* ---- asking for regions -------------------------------------------------------------------
+ */
+
+/* The regions' tags may lie in the rank's state, which ends here. */
+static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t count,
+                               struct tdm__plan_rank *rank)
+{
+    if (count > TDM_RANK_REGIONS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s declares %u regions, the limit is %d", rank->name,
+                         count, TDM_RANK_REGIONS_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        rank->regions[i] = specs[i];
+        (void)snprintf(rank->tags[i], sizeof(rank->tags[i]), "%s",
+                       specs[i].tag == NULL ? "" : specs[i].tag);
+        rank->regions[i].tag = rank->tags[i];
+    }
+    rank->regions_count = count;
+    return TDM_OK;
+}
+
+static tdm_status ask_trainer(const struct tdm_trainer_ops *ops,
+                              const struct tdm_rank_context *context,
+                              struct tdm__plan_rank *rank)
+{
+    struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
+    uint32_t count = 0;
+    void *state = NULL;
+    tdm_status status;
+
+    TDM_TRY(tdm__wrap(ops->open(context, &state), "%s: open", rank->name));
+    status = tdm__wrap(ops->regions(state, specs, &count), "%s: regions", rank->name);
+    if (status == TDM_OK) {
+        status = copy_regions(specs, count, rank);
+    }
+    ops->close(state);
+    return status;
+}
+
+static tdm_status ask_engine(const struct tdm_engine_ops *ops,
+                             const struct tdm_rank_context *context,
+                             struct tdm__plan_rank *rank)
+{
+    struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
+    uint32_t count = 0;
+    void *state = NULL;
+    tdm_status status;
+
+    TDM_TRY(tdm__wrap(ops->open(context, &state), "%s: open", rank->name));
+    status = tdm__wrap(ops->regions(state, specs, &count), "%s: regions", rank->name);
+    if (status == TDM_OK) {
+        status = copy_regions(specs, count, rank);
+    }
+    ops->close(state);
+    return status;
+}
+
+static tdm_status add_trainers(const struct tdm__job_spec *spec,
+                               const struct tdm_trainer_ops *ops, struct tdm__plan_input *input)
+{
+    for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
+        const struct tdm_rank_context context = {.config = spec->config,
+                                                 .rank = r,
+                                                 .ranks_count = spec->trainer_num_ranks,
+                                                 .seed = spec->seed};
+        struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
+
+        (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
+        rank->gpu = r;
+        TDM_TRY(ask_trainer(ops, &context, rank));
+    }
+    return TDM_OK;
+}
+
+static tdm_status add_engines(const struct tdm__job_spec *spec,
+                              const struct tdm_engine_ops *ops, struct tdm__plan_input *input)
+{
+    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+
+    for (uint32_t r = 0; r < spec->num_engines * per_engine; r++) {
+        const struct tdm_rank_context context = {.config = spec->config,
+                                                 .rank = r % per_engine,
+                                                 .ranks_count = per_engine,
+                                                 .engine = r / per_engine,
+                                                 .seed = spec->seed};
+        struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
+
+        (void)snprintf(rank->name, sizeof(rank->name), "engine/%u/%u", context.engine,
+                       context.rank);
+        rank->gpu = r;
+        rank->is_engine = true;
+        TDM_TRY(ask_engine(ops, &context, rank));
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__job_plan_input(const struct tdm__job_spec *spec,
+                               const struct tdm__job_library *library,
+                               struct tdm__plan_input *input_out)
+{
+    memset(input_out, 0, sizeof(*input_out));
+    input_out->gpus_count = spec->num_gpus;
+    input_out->gpu_bytes = spec->gpu_bytes;
+    input_out->bucket_bytes = spec->update_weight_buffer_size;
+    input_out->update_enabled = spec->update_enabled;
+    TDM_TRY(add_trainers(spec, library->jobs->trainer, input_out));
+    return add_engines(spec, library->jobs->engine, input_out);
+}

@@ -1,0 +1,234 @@
+/* progress.c - one line that tells how a job is getting on. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/progress.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+/* ---- text ---------------------------------------------------------------------------------
+ */
+
+enum { FIELDS_MAX = 8, FIELD_BYTES = 128, BAR_COLUMNS = 24, COLUMNS_DEFAULT = 80 };
+
+struct fields {
+    uint32_t count;
+    char text[FIELDS_MAX][FIELD_BYTES];
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct fields *fields, const char *format,
+                                                      ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(fields->text[fields->count++], FIELD_BYTES, format, args);
+    va_end(args);
+}
+
+/* One decimal while that says something. */
+static void add_ms(struct fields *fields, const char *name, double ms, const char *suffix)
+{
+    if (!isnan(ms)) {
+        add(fields, "%s %.*f ms%s", name, ms < 10 ? 1 : 0, ms, suffix);
+    }
+}
+
+static void add_bar(struct fields *fields, const struct tdm__progress_step *step)
+{
+    double part = step->steps_count == 0 ? 1 : (double)step->step / step->steps_count;
+    uint32_t halves = (uint32_t)(fmin(part, 1) * 2 * BAR_COLUMNS);
+    char bar[FIELD_BYTES - 8] = "";
+
+    for (uint32_t column = 0; column < BAR_COLUMNS; column++) {
+        const char *piece = 2 * column + 1 < halves    ? "━"
+                            : 2 * column + 1 == halves ? "╸"
+                                                       : " ";
+
+        strncat(bar, piece, sizeof(bar) - strlen(bar) - 1);
+    }
+    add(fields, "%s %3.0f%%", bar, floor(fmin(part, 1) * 100));
+}
+
+/* "2e-7", where printf would say "2e-07". */
+static void add_kl(struct fields *fields, double kl)
+{
+    char text[32];
+    char *zero;
+
+    (void)snprintf(text, sizeof(text), "%.0e", kl);
+    zero = strstr(text, "e-0");
+    if (zero != NULL) {
+        memmove(zero + 2, zero + 3, strlen(zero + 3) + 1);
+    }
+    add(fields, "kl(engine‖trainer) %s", text);
+}
+
+static void add_numbers(struct fields *fields, const struct tdm__progress_step *step)
+{
+    char version[32] = "";
+
+    if (step->version != 0) {
+        (void)snprintf(version, sizeof(version), " v%llu", (unsigned long long)step->version);
+    }
+    if (!isnan(step->reward)) {
+        add(fields, "reward %.2f", step->reward);
+    }
+    if (!isnan(step->kl)) {
+        add_kl(fields, step->kl);
+    }
+    add_ms(fields, "rollout", step->rollout_ms, "");
+    add_ms(fields, "train", step->train_ms, "");
+    add_ms(fields, "update", step->update_ms, version);
+    add_ms(fields, "off/on", step->off_on_ms, "");
+}
+
+static uint32_t columns_of(const char *text)
+{
+    uint32_t columns = 0;
+
+    for (; *text != '\0'; text++) {
+        columns += ((unsigned char)*text & 0xc0) != 0x80;
+    }
+    return columns;
+}
+
+/* Joins what fits, from the first on; false if something was left out. */
+static bool join(const struct fields *fields, bool with_bar, uint32_t columns,
+                 char text[TDM__PROGRESS_BYTES])
+{
+    size_t used = 0;
+    uint32_t used_columns = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < fields->count; i++) {
+        uint32_t gap = i == 0 ? 0 : i == 1 && with_bar ? 1 : 2;
+        uint32_t wanted = gap + columns_of(fields->text[i]);
+
+        if (i == 1 && !with_bar) {
+            continue;
+        }
+        if ((columns > 0 && used_columns + wanted > columns) ||
+            used + gap + strlen(fields->text[i]) >= TDM__PROGRESS_BYTES) {
+            return false;
+        }
+        used += (size_t)snprintf(text + used, TDM__PROGRESS_BYTES - used, "%*s%s", (int)gap, "",
+                                 fields->text[i]);
+        used_columns += wanted;
+    }
+    return true;
+}
+
+void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
+                        char text[TDM__PROGRESS_BYTES])
+{
+    struct fields fields = {.count = 0};
+
+    add(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step,
+        step->steps_count);
+    add_bar(&fields, step);
+    add_numbers(&fields, step);
+    if (columns == 0 || !join(&fields, true, columns, text)) {
+        (void)join(&fields, false, columns, text);
+    }
+}
+
+static json_t *number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+void tdm__progress_json(const struct tdm__progress_step *step, char text[TDM__PROGRESS_BYTES])
+{
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "kind",
+                  step->supervised ? "warmup" : "step", "step", (int)step->step, "steps",
+                  (int)step->steps_count, "reward", number(step->reward), "kl",
+                  number(step->kl), "rollout_ms", number(step->rollout_ms), "train_ms",
+                  number(step->train_ms), "update_ms", number(step->update_ms), "off_on_ms",
+                  number(step->off_on_ms), "version", (json_int_t)step->version);
+    size_t size_bytes =
+        json_dumpb(root, text, TDM__PROGRESS_BYTES - 1, JSON_COMPACT | JSON_REAL_PRECISION(9));
+
+    text[size_bytes < TDM__PROGRESS_BYTES ? size_bytes : 0] = '\0';
+    json_decref(root);
+}
+
+/* ---- printing -----------------------------------------------------------------------------
+ */
+
+static const char erase_line[] = "\r\x1b[K";
+
+/* Asked anew each time: the user may have resized the window. */
+static uint32_t terminal_columns(FILE *stream)
+{
+    struct winsize size;
+
+    if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+        return COLUMNS_DEFAULT;
+    }
+    return size.ws_col;
+}
+
+void tdm__progress_show(struct tdm__progress *progress, const struct tdm__progress_step *step)
+{
+    char text[TDM__PROGRESS_BYTES];
+
+    switch (progress->mode) {
+    case TDM__PROGRESS_LIVE:
+        /* One column less: a full line would make the terminal wrap. */
+        tdm__progress_text(step, terminal_columns(progress->stream) - 1, text);
+        (void)fprintf(progress->stream, "%s%s", erase_line, text);
+        progress->drawn = true;
+        break;
+    case TDM__PROGRESS_PLAIN:
+        tdm__progress_text(step, 0, text);
+        (void)fprintf(progress->stream, "%s\n", text);
+        break;
+    case TDM__PROGRESS_JSON:
+        tdm__progress_json(step, text);
+        (void)fprintf(progress->stream, "%s\n", text);
+        break;
+    }
+    (void)fflush(progress->stream);
+}
+
+static void print_note_json(FILE *stream, const char *text)
+{
+    json_t *root = json_pack("{s:s}", "note", text);
+
+    if (root != NULL) {
+        (void)json_dumpf(root, stream, JSON_COMPACT);
+        (void)fputc('\n', stream);
+    }
+    json_decref(root);
+}
+
+void tdm__progress_note(struct tdm__progress *progress, const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (progress->mode == TDM__PROGRESS_JSON) {
+        print_note_json(progress->stream, text);
+    } else {
+        (void)fprintf(progress->stream, "%s%s\n", progress->drawn ? erase_line : "", text);
+    }
+    progress->drawn = false; /* the next step draws the line again */
+    (void)fflush(progress->stream);
+}
+
+void tdm__progress_end(struct tdm__progress *progress)
+{
+    if (progress->drawn) {
+        (void)fputc('\n', progress->stream);
+        (void)fflush(progress->stream);
+        progress->drawn = false;
+    }
+}

@@ -1,0 +1,159 @@
+/* library_test.c - job libraries are checked before they are believed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/library.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A rank whose weights grow with its number, so that the order of asking shows. */
+struct state {
+    struct tdm_rank_context context;
+    char tag[16]; /* dies with the rank */
+};
+
+static uint32_t states_open;
+static uint32_t regions_to_declare;
+
+static tdm_status open_rank(const struct tdm_rank_context *context, void **state_out)
+{
+    struct state *state = calloc(1, sizeof(*state));
+
+    assert_non_null(state);
+    assert_null(context->group);
+    assert_non_null(context->config);
+    state->context = *context;
+    memcpy(state->tag, "weights", 8);
+    states_open++;
+    *state_out = state;
+    return TDM_OK;
+}
+
+static tdm_status declare(void *self, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                          uint32_t *count_out)
+{
+    const struct state *state = self;
+
+    if (regions_to_declare == 0) {
+        return tdm_fail(TDM_E_METHOD, "no model");
+    }
+    specs[0] = (struct tdm_region_spec){
+        state->tag, 1000 + 100 * state->context.engine + state->context.rank, TDM_REGION_KEEP};
+    *count_out = regions_to_declare;
+    return TDM_OK;
+}
+
+static void close_rank(void *state)
+{
+    states_open--;
+    free(state);
+}
+
+static const struct tdm_trainer_ops trainer = {.size_bytes = sizeof(struct tdm_trainer_ops),
+                                               .open = open_rank,
+                                               .regions = declare,
+                                               .close = close_rank};
+static const struct tdm_engine_ops engine = {.size_bytes = sizeof(struct tdm_engine_ops),
+                                             .open = open_rank,
+                                             .regions = declare,
+                                             .close = close_rank};
+static const struct tdm_job_library jobs = {
+    .size_bytes = sizeof(struct tdm_job_library), .trainer = &trainer, .engine = &engine};
+static const struct tdm__job_library library = {.jobs = &jobs};
+
+static struct tdm__job_spec spec;
+static struct tdm__plan_input input;
+
+static int make_spec(void **state)
+{
+    static const char text[] = "job: {library: l}\ndata: {train: a, unseen: b}\n";
+    tdm_config *config = NULL;
+
+    (void)state;
+    regions_to_declare = 1;
+    states_open = 0;
+    if (tdm_config_parse(text, strlen(text), "job.yaml", &config) != TDM_OK) {
+        return -1;
+    }
+    return tdm__job_spec_make(config, "", &spec) == TDM_OK ? 0 : -1;
+}
+
+static int drop_spec(void **state)
+{
+    (void)state;
+    tdm__job_spec_fini(&spec);
+    return 0;
+}
+
+static void every_rank_is_asked_and_closed(void **state)
+{
+    static const struct {
+        const char *name;
+        uint32_t gpu;
+        size_t size_bytes;
+    } expected[] = {{"trainer/0", 0, 1000},  {"trainer/1", 1, 1001},  {"trainer/2", 2, 1002},
+                    {"trainer/3", 3, 1003},  {"engine/0/0", 0, 1000}, {"engine/0/1", 1, 1001},
+                    {"engine/1/0", 2, 1100}, {"engine/1/1", 3, 1101}};
+
+    (void)state;
+    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_OK);
+    assert_int_equal(states_open, 0);
+    assert_int_equal(input.ranks_count, 8);
+    for (uint32_t i = 0; i < 8; i++) {
+        assert_string_equal(input.ranks[i].name, expected[i].name);
+        assert_int_equal(input.ranks[i].gpu, expected[i].gpu);
+        assert_int_equal(input.ranks[i].regions[0].size_bytes, expected[i].size_bytes);
+        assert_string_equal(input.ranks[i].regions[0].tag, "weights");
+        assert_int_equal(input.ranks[i].is_engine, i >= 4);
+    }
+}
+
+static void a_rank_that_fails_is_named_and_closed(void **state)
+{
+    (void)state;
+    regions_to_declare = 0;
+    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_E_METHOD);
+    assert_string_equal(tdm_error_detail(), "trainer/0: regions: no model");
+    regions_to_declare = TDM_RANK_REGIONS_MAX + 1;
+    assert_int_equal(tdm__job_plan_input(&spec, &library, &input), TDM_E_PROTOCOL);
+    assert_string_equal(tdm_error_detail(), "trainer/0 declares 9 regions, the limit is 8");
+    assert_int_equal(states_open, 0);
+}
+
+static void what_is_no_job_library_is_refused(void **state)
+{
+    char garbage[] = "/tmp/tandem-library-XXXXXX";
+    struct tdm__job_library opened;
+    Dl_info other; /* a library, but not of jobs */
+    int fd = mkstemp(garbage);
+
+    (void)state;
+    assert_int_equal(tdm__job_library_open("/nowhere/libx.so", &opened), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "/nowhere/libx.so: no such library"));
+    assert_int_equal(write(fd, "garbage", 7), 7);
+    assert_int_equal(close(fd), 0);
+    assert_int_equal(tdm__job_library_open(garbage, &opened), TDM_E_PROTOCOL);
+    assert_int_equal(unlink(garbage), 0);
+    assert_int_not_equal(dladdr(dlsym(RTLD_DEFAULT, "json_object"), &other), 0);
+    assert_int_equal(tdm__job_library_open(other.dli_fname, &opened), TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), "no TDM_JOB_LIBRARY in it"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_rank_is_asked_and_closed, make_spec, drop_spec),
+        cmocka_unit_test_setup_teardown(a_rank_that_fails_is_named_and_closed, make_spec,
+                                        drop_spec),
+        cmocka_unit_test(what_is_no_job_library_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
