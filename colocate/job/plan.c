@@ -43,7 +43,8 @@ const char *tdm__plan_moment_name(enum tdm__plan_moment moment)
 
 static uint64_t whole_blocks(uint64_t size_bytes)
 {
-    return (size_bytes + TDM__BLOCK_BYTES - 1) / TDM__BLOCK_BYTES * TDM__BLOCK_BYTES;
+    return (size_bytes + TDM__BLOCK_BYTES_UNIT - 1) / TDM__BLOCK_BYTES_UNIT *
+           TDM__BLOCK_BYTES_UNIT;
 }
 
 static uint64_t regions_bytes(const struct tdm__plan_rank *rank, const char *tag)

@@ -3,6 +3,8 @@
 #ifndef TDM_COLOCATE_JOB_PLAN_H
 #define TDM_COLOCATE_JOB_PLAN_H
 
+#include "colocate/memory/broker.h"
+
 #include <stdbool.h>
 #include <stdio.h>
 #include <tandem/job.h>
@@ -18,7 +20,7 @@ enum tdm__plan_moment {
     TDM__PLAN_MOMENTS
 };
 
-enum { TDM__PLAN_RANKS_MAX = 128, TDM__PLAN_GPUS_MAX = 64, TDM__BLOCK_BYTES = 2 << 20 };
+enum { TDM__PLAN_RANKS_MAX = 128, TDM__PLAN_GPUS_MAX = 64 };
 
 /* One rank and the memory that it declared. */
 struct tdm__plan_rank {

@@ -1,0 +1,111 @@
+/* command_test.c - the words of a call reach their command, or are refused with exit code 2. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/command.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct tdm__option options[] = {
+    {"--json", false, NULL}, {"--out", true, NULL}, {NULL, false, NULL}};
+static const char *seen_json;
+static const char *seen_out;
+static struct tdm__words seen;
+
+static int remember(const struct tdm__words *words)
+{
+    seen = *words;
+    seen_json = tdm__option_value(words, "--json");
+    seen_out = tdm__option_value(words, "--out");
+    return TDM__EXIT_FAILED; /* nothing else returns 1 here */
+}
+
+static const struct tdm__command copy = {.name = "copy",
+                                         .summary = "copies",
+                                         .help = "usage: tandem copy FROM [TO]\n",
+                                         .options = options,
+                                         .rest_min = 1,
+                                         .rest_max = 2,
+                                         .run = remember};
+
+static int call(char *first, char *second, char *third, char *fourth)
+{
+    static const struct tdm__command *const commands[] = {&copy};
+    char *argv[] = {(char *)"tandem", first, second, third, fourth, NULL};
+    int argc = 1;
+
+    while (argv[argc] != NULL) {
+        argc++;
+    }
+    options[0].value = NULL;
+    options[1].value = NULL;
+    return tdm__command_main(commands, 1, argc, argv);
+}
+
+#define CALL(a, b, c, d) call((char *)(a), (char *)(b), (char *)(c), (char *)(d))
+
+static void words_and_options_reach_the_command(void **state)
+{
+    (void)state;
+    assert_int_equal(CALL("copy", "a", "--out", "there"), TDM__EXIT_FAILED);
+    assert_int_equal(seen.rest_count, 1);
+    assert_string_equal(seen.rest[0], "a");
+    assert_string_equal(seen_out, "there");
+    assert_null(seen_json);
+    assert_int_equal(CALL("copy", "--json", "--out=x=y", "k=v"), TDM__EXIT_FAILED);
+    assert_string_equal(seen_out, "x=y");
+    assert_non_null(seen_json);
+    assert_string_equal(seen.rest[0], "k=v");
+}
+
+static void wrong_words_exit_with_2(void **state)
+{
+    (void)state;
+    assert_int_equal(CALL(NULL, NULL, NULL, NULL), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("cpoy", "a", NULL, NULL), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", NULL, NULL, NULL), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "b", "c"), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "--outt", "b"), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "--out", NULL), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "--json=1", NULL), TDM__EXIT_USAGE);
+}
+
+static void help_is_not_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(CALL("--help", NULL, NULL, NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("copy", "--help", NULL, NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("copy", "--nonsense", "-h", NULL), TDM__EXIT_DONE);
+}
+
+static void every_help_is_at_most_80_columns_wide(void **state)
+{
+    static const struct tdm__command *const commands[] = {
+        &tdm__command_run, &tdm__command_plan, &tdm__command_info, &tdm__command_version};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        for (const char *line = commands[i]->help; *line != '\0';) {
+            size_t length = strcspn(line, "\n");
+
+            assert_in_range(length, 0, 80);
+            line += length + (line[length] == '\n');
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_and_options_reach_the_command),
+        cmocka_unit_test(wrong_words_exit_with_2),
+        cmocka_unit_test(help_is_not_a_failure),
+        cmocka_unit_test(every_help_is_at_most_80_columns_wide),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
