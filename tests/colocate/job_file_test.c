@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job_file.h"
 
-#include "colocate/job/nearest.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -170,17 +168,6 @@ static void a_file_is_read_with_overrides_beside_it(void **state)
     assert_int_equal(tdm__job_file_read(path, NULL, 0, &spec), TDM_E_NOT_FOUND);
 }
 
-static void the_nearest_word_is_near(void **state)
-{
-    static const char *const known[] = {"run", "plan", "info", "version"};
-
-    (void)state;
-    assert_string_equal(tdm__nearest("plam", known, 4), "plan");
-    assert_string_equal(tdm__nearest("versoin", known, 4), "version");
-    assert_null(tdm__nearest("elephant", known, 4));
-    assert_null(tdm__nearest("", known, 4));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -190,7 +177,6 @@ int main(void)
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
         cmocka_unit_test(unknown_settings_are_refused_with_the_nearest),
         cmocka_unit_test(a_file_is_read_with_overrides_beside_it),
-        cmocka_unit_test(the_nearest_word_is_near),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
