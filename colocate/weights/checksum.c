@@ -1,0 +1,56 @@
+/* checksum.c - XXH3 over tensors, so that wrong bytes are found and named. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/checksum.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <xxhash.h>
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Sums travel as little-endian words and contents are hashed as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "Tandem runs on little-endian hosts");
+
+bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b)
+{
+    return a->high == b->high && a->low == b->low;
+}
+
+const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES])
+{
+    (void)snprintf(text, TDM__HASH_TEXT_BYTES, "%016" PRIx64 "%016" PRIx64, hash->high,
+                   hash->low);
+    return text;
+}
+
+uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes)
+{
+    TDM_ASSERT(data != NULL || size_bytes == 0);
+    return XXH3_64bits(data, size_bytes);
+}
+
+tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
+                                uint64_t expected)
+{
+    uint64_t found = tdm__checksum_tensor(data, size_bytes);
+
+    if (found != expected) {
+        return tdm__fail(TDM_E_CHECKSUM,
+                         "tensor %s: %zu bytes have the checksum %016" PRIx64
+                         ", the sender's is %016" PRIx64,
+                         name, size_bytes, found, expected);
+    }
+    return TDM_OK;
+}
+
+struct tdm__hash tdm__checksum_contents(const struct tdm__hash *manifest, const uint64_t *sums,
+                                        uint32_t sums_count)
+{
+    XXH128_hash_t contents = XXH3_128bits(sums, sums_count * sizeof(*sums));
+    const uint64_t both[] = {manifest->high, manifest->low, contents.high64, contents.low64};
+    XXH128_hash_t hash = XXH3_128bits(both, sizeof(both));
+
+    return (struct tdm__hash){.high = hash.high64, .low = hash.low64};
+}

@@ -1,0 +1,484 @@
+/* commit_core.c - the record of a model's weight versions, and every step that changes it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/commit_core.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A member as errors name it. */
+enum { MEMBER_TEXT_BYTES = TDM__ID_TEXT_BYTES + 32 };
+
+static const char *member_text(const struct tdm__member *member, char text[MEMBER_TEXT_BYTES])
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    (void)snprintf(text, MEMBER_TEXT_BYTES, "actor %s incarnation %" PRIu64,
+                   tdm__id_text(&member->actor, id), member->incarnation);
+    return text;
+}
+
+static bool member_equal(const struct tdm__member *a, const struct tdm__member *b)
+{
+    return a->incarnation == b->incarnation && tdm__id_equal(&a->actor, &b->actor);
+}
+
+const char *tdm__update_outcome_name(enum tdm__update_outcome outcome)
+{
+    switch (outcome) {
+    case TDM__UPDATE_UNDECIDED:
+        return "undecided";
+    case TDM__UPDATE_COMMITTED:
+        return "committed";
+    case TDM__UPDATE_ABORTED:
+        return "aborted";
+    }
+    return "unknown";
+}
+
+uint32_t tdm__version_member_index(const struct tdm__update *update,
+                                   const struct tdm__member *member)
+{
+    uint32_t index = 0;
+
+    while (index < update->members_count &&
+           !member_equal(&update->members[index].who, member)) {
+        index++;
+    }
+    return index;
+}
+
+static const struct tdm__update_past *find_past(const struct tdm__version_record *record,
+                                                const struct tdm__id *update)
+{
+    for (uint32_t i = record->past_count; i-- > 0;) {
+        if (tdm__id_equal(&record->past[i].id, update)) {
+            return &record->past[i];
+        }
+    }
+    return NULL;
+}
+
+static tdm_status unknown_update(const struct tdm__version_record *record,
+                                 const struct tdm__id *update)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    return tdm__fail(TDM_E_NOT_FOUND,
+                     "update %s is neither the latest (epoch %" PRIu64
+                     ") nor one of the %" PRIu32 " remembered before it",
+                     tdm__id_text(update, text), record->epoch, record->past_count);
+}
+
+tdm_status tdm__version_outcome(const struct tdm__version_record *record,
+                                const struct tdm__id *update,
+                                enum tdm__update_outcome *outcome_out)
+{
+    const struct tdm__update_past *past;
+
+    if (!tdm__id_is_none(update) && tdm__id_equal(&record->update.id, update)) {
+        *outcome_out = record->update.outcome;
+        return TDM_OK;
+    }
+    past = find_past(record, update);
+    if (past == NULL) {
+        return unknown_update(record, update);
+    }
+    *outcome_out = past->outcome;
+    return TDM_OK;
+}
+
+static bool is_latest(const struct tdm__version_record *record, const struct tdm__id *update)
+{
+    return !tdm__id_is_none(update) && tdm__id_equal(&record->update.id, update);
+}
+
+/* Marks those of the request's dead that the latest update lists. */
+static void bury(struct tdm__update *update, const struct tdm__version_request *request,
+                 bool *changed)
+{
+    for (uint32_t i = 0; i < request->dead_count; i++) {
+        uint32_t index = tdm__version_member_index(update, &request->dead[i]);
+
+        if (index < update->members_count && update->members[index].phase != TDM__MEMBER_DEAD) {
+            update->members[index].phase = TDM__MEMBER_DEAD;
+            *changed = true;
+        }
+    }
+}
+
+/* ---- begin ------------------------------------------------------------------------------- */
+
+static tdm_status check_members(const struct tdm__version_request *request)
+{
+    char text[MEMBER_TEXT_BYTES];
+
+    if (request->members_count == 0 || request->members_count > TDM__UPDATE_MEMBERS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "an update has 1 to %d members, not %" PRIu32,
+                         TDM__UPDATE_MEMBERS_MAX, request->members_count);
+    }
+    for (uint32_t i = 0; i < request->members_count; i++) {
+        const struct tdm__member *member = &request->members[i];
+
+        if (tdm__id_is_none(&member->actor) || member->incarnation == 0) {
+            return tdm__fail(TDM_E_INVAL, "member %" PRIu32 " (%s) is nobody", i,
+                             member_text(member, text));
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (tdm__id_equal(&member->actor, &request->members[k].actor)) {
+                return tdm__fail(TDM_E_INVAL, "members %" PRIu32 " and %" PRIu32 " are both %s",
+                                 k, i, member_text(member, text));
+            }
+        }
+    }
+    return TDM_OK;
+}
+
+static const struct tdm__member *find_actor(const struct tdm__version_request *request,
+                                            const struct tdm__id *actor)
+{
+    for (uint32_t i = 0; i < request->members_count; i++) {
+        if (tdm__id_equal(&request->members[i].actor, actor)) {
+            return &request->members[i];
+        }
+    }
+    return NULL;
+}
+
+/* Whoever served or may yet serve because of the last update must have come to rest, and comes
+ * along if it lives: else it would go on serving the old version beside the new one. */
+static tdm_status check_successor(const struct tdm__update *last,
+                                  const struct tdm__update_member *old,
+                                  const struct tdm__version_request *request)
+{
+    const struct tdm__member *next = find_actor(request, &old->who.actor);
+    char text[MEMBER_TEXT_BYTES];
+
+    (void)member_text(&old->who, text);
+    if (next != NULL && next->incarnation < old->who.incarnation) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "incarnation %" PRIu64 " is older than %s of epoch %" PRIu64,
+                         next->incarnation, text, last->epoch);
+    }
+    if (old->phase == TDM__MEMBER_DEAD) {
+        if (next != NULL && next->incarnation == old->who.incarnation) {
+            return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64, text,
+                             last->epoch);
+        }
+        return TDM_OK;
+    }
+    if (next != NULL && next->incarnation > old->who.incarnation) {
+        return TDM_OK; /* the higher incarnation proves this one dead */
+    }
+    if (last->outcome == TDM__UPDATE_COMMITTED && old->phase != TDM__MEMBER_FLIPPED) {
+        return tdm__fail(TDM_E_STATE,
+                         "%s has neither flipped to version %" PRIu64
+                         " nor died: wait for it, or kill it",
+                         text, last->version);
+    }
+    if (next == NULL) {
+        return tdm__fail(TDM_E_STATE,
+                         "%s took part in epoch %" PRIu64
+                         " and is left out of this update: kill it, or take it along",
+                         text, last->epoch);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_begin(const struct tdm__version_record *record,
+                              const struct tdm__version_request *request)
+{
+    const struct tdm__update *last = &record->update;
+    char text[TDM__ID_TEXT_BYTES];
+
+    if (tdm__id_is_none(&request->update)) {
+        return tdm__fail(TDM_E_INVAL, "an update needs an id");
+    }
+    if (find_past(record, &request->update) != NULL) {
+        return tdm__fail(TDM_E_STATE, "update %s is over",
+                         tdm__id_text(&request->update, text));
+    }
+    TDM_TRY(check_members(request));
+    if (request->base != record->version) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "the base is version %" PRIu64 ", committed is version %" PRIu64,
+                         request->base, record->version);
+    }
+    if (record->version_highest == UINT64_MAX || request->version_floor == UINT64_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "no version is left above %" PRIu64, UINT64_MAX - 1);
+    }
+    if (last->outcome == TDM__UPDATE_UNDECIDED) {
+        return tdm__fail(TDM_E_STATE, "update %s (epoch %" PRIu64 ") is undecided",
+                         tdm__id_text(&last->id, text), last->epoch);
+    }
+    for (uint32_t i = 0; i < last->members_count; i++) {
+        TDM_TRY(check_successor(last, &last->members[i], request));
+    }
+    return TDM_OK;
+}
+
+static void remember_update(struct tdm__version_record *record)
+{
+    const struct tdm__update *update = &record->update;
+
+    if (tdm__id_is_none(&update->id)) {
+        return;
+    }
+    if (record->past_count == TDM__UPDATES_PAST_MAX) {
+        record->past_count--;
+        memmove(record->past, record->past + 1, record->past_count * sizeof(record->past[0]));
+    }
+    record->past[record->past_count++] = (struct tdm__update_past){.id = update->id,
+                                                                   .epoch = update->epoch,
+                                                                   .version = update->version,
+                                                                   .outcome = update->outcome};
+}
+
+static tdm_status begin(struct tdm__version_record *record,
+                        const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__update *update = &record->update;
+
+    if (is_latest(record, &request->update)) {
+        return TDM_OK; /* asked again */
+    }
+    bury(update, request, changed);
+    TDM_TRY(check_begin(record, request));
+    remember_update(record);
+    record->epoch++;
+    if (record->version_highest < request->version_floor) {
+        record->version_highest = request->version_floor;
+    }
+    record->version_highest++;
+    *update = (struct tdm__update){.id = request->update,
+                                   .epoch = record->epoch,
+                                   .version = record->version_highest,
+                                   .base = request->base,
+                                   .source = request->source,
+                                   .outcome = TDM__UPDATE_UNDECIDED,
+                                   .members_count = request->members_count};
+    for (uint32_t i = 0; i < request->members_count; i++) {
+        update->members[i].who = request->members[i];
+        update->members[i].phase = TDM__MEMBER_STAGING;
+    }
+    *changed = true;
+    return TDM_OK;
+}
+
+/* ---- prepared, decide, flipped ----------------------------------------------------------- */
+
+/* The member of the latest update that speaks, if it may still do so. */
+static tdm_status find_speaker(struct tdm__version_record *record,
+                               const struct tdm__version_request *request,
+                               struct tdm__update_member **member_out)
+{
+    struct tdm__update *update = &record->update;
+    enum tdm__update_outcome outcome;
+    uint32_t index;
+    char text[MEMBER_TEXT_BYTES];
+
+    if (!is_latest(record, &request->update)) {
+        TDM_TRY(tdm__version_outcome(record, &request->update, &outcome));
+        return tdm__fail(TDM_E_ABORTED, "the update is over (%s), epoch %" PRIu64 " has begun",
+                         tdm__update_outcome_name(outcome), record->epoch);
+    }
+    index = tdm__version_member_index(update, &request->member);
+    if (index == update->members_count) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s is no member of the update of epoch %" PRIu64,
+                         member_text(&request->member, text), update->epoch);
+    }
+    if (update->members[index].phase == TDM__MEMBER_DEAD) {
+        return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64 ": stop",
+                         member_text(&request->member, text), update->epoch);
+    }
+    *member_out = &update->members[index];
+    return TDM_OK;
+}
+
+static tdm_status prepared(struct tdm__version_record *record,
+                           const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__update_member *member = NULL;
+    char old[TDM__HASH_TEXT_BYTES];
+    char new[TDM__HASH_TEXT_BYTES];
+
+    TDM_TRY(find_speaker(record, request, &member));
+    if (member->voted) {
+        if (!tdm__hash_equal(&member->hash, &request->hash)) {
+            return tdm__fail(TDM_E_CONFLICT, "voted for %s before, now for %s",
+                             tdm__hash_text(&member->hash, old),
+                             tdm__hash_text(&request->hash, new));
+        }
+        return TDM_OK;
+    }
+    if (record->update.outcome != TDM__UPDATE_UNDECIDED) {
+        return tdm__fail(TDM_E_ABORTED, "the update of epoch %" PRIu64 " is %s already",
+                         record->update.epoch,
+                         tdm__update_outcome_name(record->update.outcome));
+    }
+    member->phase = TDM__MEMBER_PREPARED;
+    member->voted = true;
+    member->hash = request->hash;
+    *changed = true;
+    return TDM_OK;
+}
+
+/* What a proposal to commit comes to; TDM_E_STATE while a vote is out. */
+static tdm_status judge(const struct tdm__update *update, enum tdm__update_reason *reason_out)
+{
+    const struct tdm__update_member *waited_for = NULL;
+    enum tdm__update_reason reason = TDM__UPDATE_NO_REASON;
+    char text[MEMBER_TEXT_BYTES];
+
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        const struct tdm__update_member *member = &update->members[i];
+
+        if (member->phase == TDM__MEMBER_DEAD) {
+            reason = TDM__UPDATE_DEATH;
+        } else if (!member->voted) {
+            waited_for = member;
+        } else if (update->members[0].voted && reason == TDM__UPDATE_NO_REASON &&
+                   !tdm__hash_equal(&member->hash, &update->members[0].hash)) {
+            reason = TDM__UPDATE_HASHES;
+        }
+    }
+    if (reason == TDM__UPDATE_NO_REASON && waited_for != NULL) {
+        return tdm__fail(TDM_E_STATE, "%s has not voted in epoch %" PRIu64,
+                         member_text(&waited_for->who, text), update->epoch);
+    }
+    *reason_out = reason;
+    return TDM_OK;
+}
+
+static tdm_status decide(struct tdm__version_record *record,
+                         const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__update *update = &record->update;
+    enum tdm__update_reason reason = TDM__UPDATE_PROPOSED;
+
+    if (request->proposal != TDM__UPDATE_COMMITTED &&
+        request->proposal != TDM__UPDATE_ABORTED) {
+        return tdm__fail(TDM_E_INVAL, "%d is neither commit nor abort", (int)request->proposal);
+    }
+    if (!is_latest(record, &request->update)) {
+        enum tdm__update_outcome outcome;
+
+        return tdm__version_outcome(record, &request->update, &outcome);
+    }
+    bury(update, request, changed);
+    if (update->outcome != TDM__UPDATE_UNDECIDED) {
+        return TDM_OK; /* the first outcome stays */
+    }
+    if (request->proposal == TDM__UPDATE_COMMITTED) {
+        TDM_TRY(judge(update, &reason));
+    }
+    update->reason = reason;
+    update->outcome =
+        reason == TDM__UPDATE_NO_REASON ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED;
+    if (update->outcome == TDM__UPDATE_COMMITTED) {
+        TDM_ASSERT(update->version > record->version);
+        record->version = update->version;
+        record->hash = update->members[0].hash;
+        record->lost = false;
+    }
+    *changed = true;
+    return TDM_OK;
+}
+
+static tdm_status flipped(struct tdm__version_record *record,
+                          const struct tdm__version_request *request, bool *changed)
+{
+    const struct tdm__update_past *past = find_past(record, &request->update);
+    struct tdm__update_member *member = NULL;
+
+    if (past != NULL && past->outcome == TDM__UPDATE_COMMITTED) {
+        return TDM_OK; /* asked again: no other began before all had flipped or died */
+    }
+    TDM_TRY(find_speaker(record, request, &member));
+    switch (record->update.outcome) {
+    case TDM__UPDATE_UNDECIDED:
+        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+                         record->update.epoch);
+    case TDM__UPDATE_ABORTED:
+        return tdm__fail(TDM_E_ABORTED, "the update of epoch %" PRIu64 " is aborted",
+                         record->update.epoch);
+    case TDM__UPDATE_COMMITTED:
+        break;
+    }
+    TDM_ASSERT(member->voted);
+    if (member->phase != TDM__MEMBER_FLIPPED) {
+        member->phase = TDM__MEMBER_FLIPPED;
+        *changed = true;
+    }
+    return TDM_OK;
+}
+
+/* ---- dead, lost -------------------------------------------------------------------------- */
+
+static tdm_status name_dead(struct tdm__version_record *record,
+                            const struct tdm__version_request *request, bool *changed)
+{
+    if (!is_latest(record, &request->update)) {
+        enum tdm__update_outcome outcome;
+
+        return tdm__version_outcome(record, &request->update, &outcome);
+    }
+    bury(&record->update, request, changed);
+    return TDM_OK;
+}
+
+static tdm_status mark_lost(struct tdm__version_record *record,
+                            const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__update *update = &record->update;
+    char text[MEMBER_TEXT_BYTES];
+
+    if (request->version == 0 || request->version != record->version) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "version %" PRIu64 " is not the committed one, %" PRIu64,
+                         request->version, record->version);
+    }
+    if (record->lost) {
+        return TDM_OK;
+    }
+    if (update->outcome == TDM__UPDATE_UNDECIDED) {
+        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+                         update->epoch);
+    }
+    bury(update, request, changed);
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        if (update->members[i].phase != TDM__MEMBER_DEAD) {
+            return tdm__fail(TDM_E_STATE, "%s lives and may hold version %" PRIu64,
+                             member_text(&update->members[i].who, text), record->version);
+        }
+    }
+    record->lost = true;
+    *changed = true;
+    return TDM_OK;
+}
+
+tdm_status tdm__version_apply(struct tdm__version_record *record,
+                              const struct tdm__version_request *request, bool *changed_out)
+{
+    *changed_out = false;
+    switch (request->kind) {
+    case TDM__VERSION_READ:
+        return TDM_OK;
+    case TDM__VERSION_BEGIN:
+        return begin(record, request, changed_out);
+    case TDM__VERSION_PREPARED:
+        return prepared(record, request, changed_out);
+    case TDM__VERSION_DECIDE:
+        return decide(record, request, changed_out);
+    case TDM__VERSION_FLIPPED:
+        return flipped(record, request, changed_out);
+    case TDM__VERSION_DEAD:
+        return name_dead(record, request, changed_out);
+    case TDM__VERSION_LOST:
+        return mark_lost(record, request, changed_out);
+    }
+    return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
+}

@@ -1,0 +1,673 @@
+/* commit_core_test.c - every interleaving of source, members, crashes and lost answers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/commit_core.h"
+
+#include <xxhash.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* The walk: one source and two members around one record.  From the first state, every step
+ * that anybody can take is tried in every order, each state once; the invariants are checked in
+ * every state and on every step.  Budgets bound the crashes, lost answers, wrong bytes and
+ * updates. */
+enum { MEMBERS = 2, UPDATES = 3 };
+
+enum member_phase { RESTING, STAGED, VOTING, VOTED, FLIPPED };
+
+struct engine {
+    bool alive;
+    bool generating; /* serves `serving` now */
+    uint8_t incarnation;
+    uint8_t epoch_seen;
+    uint8_t serving; /* the version whose bytes it has; 0: none */
+    uint8_t shadow;  /* the version that it stages */
+    uint8_t update;  /* whose shadow it is */
+    uint8_t mail;    /* a bit per update: a stage message is under way to it */
+    bool torn;       /* the shadow has wrong bytes */
+    enum member_phase phase;
+};
+
+struct driver {
+    bool alive;
+    uint8_t incarnation;
+    uint8_t update; /* 0: resting */
+    bool asked;     /* does not know yet whether its begin was stored */
+};
+
+struct world {
+    struct tdm__version_record record;
+    struct engine engines[MEMBERS];
+    struct driver source;
+    uint8_t updates; /* ids given out */
+    uint8_t crashes_left;
+    uint8_t losses_left;
+    uint8_t tears_left;
+    /* What happened, for the invariants. */
+    uint8_t epoch_of[UPDATES + 2];
+    uint8_t version_of[UPDATES + 2];
+    uint8_t outcome_of[UPDATES + 2];
+};
+
+static struct {
+    uint64_t (*keys)[2];
+    size_t slots;
+    size_t states;
+    size_t steps;
+    size_t commits;
+    size_t aborts;
+} walk;
+
+static void visit(const struct world *world);
+
+/* ---- names ------------------------------------------------------------------------------- */
+
+static struct tdm__id id_of(uint8_t kind, uint8_t number)
+{
+    return (struct tdm__id){{kind, number}};
+}
+
+static struct tdm__member member_of(const struct world *world, unsigned index)
+{
+    return (struct tdm__member){.actor = id_of('m', (uint8_t)(index + 1)),
+                                .incarnation = world->engines[index].incarnation};
+}
+
+/* All incarnations that have ended. */
+static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
+{
+    uint32_t count = 0;
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        uint8_t ended = (uint8_t)(world->engines[i].incarnation - world->engines[i].alive);
+
+        for (uint8_t k = 1; k <= ended; k++) {
+            dead[count++] = (struct tdm__member){id_of('m', (uint8_t)(i + 1)), k};
+        }
+    }
+    return count;
+}
+
+/* ---- invariants -------------------------------------------------------------------------- */
+
+#define REQUIRE(expression)                                                                    \
+    do {                                                                                       \
+        if (!(expression)) {                                                                   \
+            print_world(world);                                                                \
+            fail_msg("%s", #expression);                                                       \
+        }                                                                                      \
+    } while (0)
+
+static void print_world(const struct world *world)
+{
+    printf("epoch %d version %d highest %d update %d outcome %d members %d\n",
+           (int)world->record.epoch, (int)world->record.version,
+           (int)world->record.version_highest, world->record.update.id.bytes[1],
+           (int)world->record.update.outcome, (int)world->record.update.members_count);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        const struct engine *engine = &world->engines[i];
+
+        printf("member %u: alive %d/%d generating %d serving %d shadow %d update %d phase %d\n",
+               i, engine->alive, engine->incarnation, engine->generating, engine->serving,
+               engine->shadow, engine->update, (int)engine->phase);
+    }
+}
+
+static bool was_committed(const struct world *world, uint8_t version)
+{
+    for (uint8_t u = 1; u <= world->updates; u++) {
+        if (world->version_of[u] == version && world->outcome_of[u] == TDM__UPDATE_COMMITTED) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_state(const struct world *world)
+{
+    const struct tdm__update *update = &world->record.update;
+    uint8_t served = 0;
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        const struct engine *engine = &world->engines[i];
+
+        if (!engine->alive || !engine->generating) {
+            continue;
+        }
+        REQUIRE(engine->serving != 0);
+        REQUIRE(was_committed(world, engine->serving));
+        REQUIRE(served == 0 || served == engine->serving);
+        served = engine->serving;
+    }
+    REQUIRE(served <= world->record.version);
+    if (update->outcome != TDM__UPDATE_COMMITTED) {
+        REQUIRE(served == 0 || served == world->record.version);
+        return;
+    }
+    REQUIRE(update->version == world->record.version);
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        unsigned index = update->members[i].who.actor.bytes[1] - 1U;
+        const struct engine *engine = &world->engines[index];
+
+        REQUIRE(update->members[i].voted);
+        REQUIRE(tdm__hash_equal(&update->members[i].hash, &world->record.hash));
+        if (engine->alive && engine->incarnation == update->members[i].who.incarnation) {
+            REQUIRE(engine->serving == update->version || engine->shadow == update->version);
+        }
+    }
+}
+
+/* What may and what may not change from one record to the next. */
+static void check_step(const struct world *before, struct world *world)
+{
+    const struct tdm__version_record *old = &before->record;
+    const struct tdm__version_record *new = &world->record;
+    uint8_t number = new->update.id.bytes[1];
+
+    REQUIRE(new->version >= old->version);
+    REQUIRE(new->version_highest >= old->version_highest);
+    REQUIRE(new->epoch >= old->epoch);
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        REQUIRE(world->engines[i].serving >= before->engines[i].serving ||
+                world->engines[i].incarnation > before->engines[i].incarnation);
+    }
+    if (new->epoch > old->epoch) { /* begun */
+        REQUIRE(old->update.outcome != TDM__UPDATE_UNDECIDED);
+        for (uint8_t u = 1; u <= UPDATES + 1; u++) {
+            REQUIRE(world->version_of[u] < new->update.version);
+        }
+        world->epoch_of[number] = (uint8_t) new->epoch;
+        world->version_of[number] = (uint8_t) new->update.version;
+    }
+    if (number != 0) {
+        uint8_t known = world->outcome_of[number];
+
+        REQUIRE(known <= TDM__UPDATE_UNDECIDED || known == new->update.outcome);
+        world->outcome_of[number] = (uint8_t) new->update.outcome;
+    }
+}
+
+/* ---- the store: an atomic step, whose answer may be lost ------------------------------------
+ */
+
+enum answer { HEARD, LOST };
+
+static tdm_status ask(struct world *world, const struct tdm__version_request *request)
+{
+    struct world before = *world;
+    struct tdm__version_record record = world->record;
+    bool changed;
+    tdm_status status = tdm__version_apply(&record, request, &changed);
+
+    if (status == TDM_OK && changed) {
+        world->record = record;
+        check_step(&before, world);
+    }
+    return status;
+}
+
+/* ---- the steps that anybody can take --------------------------------------------------------
+ */
+
+static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base)
+{
+    struct tdm__member members[MEMBERS];
+    struct tdm__member dead[8];
+    uint32_t members_count = 0;
+    uint32_t dead_count = list_dead(world, dead);
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        if (world->engines[i].alive) {
+            members[members_count++] = member_of(world, i);
+        }
+    }
+    return ask(world, &(struct tdm__version_request){
+                          .kind = TDM__VERSION_BEGIN,
+                          .update = id_of('u', world->source.update),
+                          .base = base,
+                          .source = {id_of('s', 1), world->source.incarnation},
+                          .members = members,
+                          .members_count = members_count,
+                          .dead = dead,
+                          .dead_count = knows_dead ? dead_count : 0});
+}
+
+static tdm_status ask_decide(struct world *world, uint8_t update,
+                             enum tdm__update_outcome proposal, bool knows_dead,
+                             enum tdm__update_outcome *outcome_out)
+{
+    struct tdm__member dead[8];
+    uint32_t dead_count = list_dead(world, dead);
+    struct tdm__id id = id_of('u', update);
+    tdm_status status =
+        ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_DECIDE,
+                                                  .update = id,
+                                                  .proposal = proposal,
+                                                  .dead = dead,
+                                                  .dead_count = knows_dead ? dead_count : 0});
+
+    if (status == TDM_OK) {
+        status = tdm__version_outcome(&world->record, &id, outcome_out);
+    }
+    return status;
+}
+
+/* Calls go to an incarnation: a restarted engine does not get its predecessor's. */
+static void send_stages(struct world *world)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct tdm__member member = member_of(world, i);
+        uint32_t index = tdm__version_member_index(&world->record.update, &member);
+
+        if (world->engines[i].alive && index < world->record.update.members_count) {
+            world->engines[i].mail |= (uint8_t)(1U << world->source.update);
+        }
+    }
+}
+
+static void source_begins(struct world world, enum answer answer, bool knows_dead)
+{
+    tdm_status status;
+
+    if (!world.source.asked) {
+        world.source.update = ++world.updates;
+        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1), TDM_OK);
+    }
+    status = ask_begin(&world, knows_dead, world.record.version);
+    if (answer == LOST) {
+        world.losses_left--;
+        world.source.asked = true;
+    } else if (status == TDM_OK) {
+        world.source.asked = false;
+        send_stages(&world);
+    } else {
+        world.source.asked = false;
+        world.source.update = 0;
+    }
+    visit(&world);
+}
+
+static void source_decides(struct world world, enum answer answer, bool knows_dead,
+                           enum tdm__update_outcome proposal)
+{
+    enum tdm__update_outcome outcome;
+    uint8_t update = world.source.update;
+
+    if (update == 0) { /* somebody else's, found in the record */
+        update = world.record.update.id.bytes[1];
+    }
+    if (ask_decide(&world, update, proposal, knows_dead, &outcome) == TDM_OK &&
+        answer == HEARD) {
+        world.source.update = 0;
+    }
+    world.losses_left = (uint8_t)(world.losses_left - (answer == LOST));
+    visit(&world);
+}
+
+static void source_steps(const struct world *world)
+{
+    const struct driver *source = &world->source;
+    bool undecided = world->record.update.outcome == TDM__UPDATE_UNDECIDED;
+
+    for (enum answer answer = HEARD; answer <= (world->losses_left ? LOST : HEARD); answer++) {
+        for (int knows = 0; knows < 2; knows++) {
+            if (source->asked || (source->update == 0 && world->updates < UPDATES)) {
+                source_begins(*world, answer, knows);
+            }
+            if ((source->update != 0 && !source->asked) || (source->update == 0 && undecided)) {
+                source_decides(*world, answer, knows, TDM__UPDATE_COMMITTED);
+                source_decides(*world, answer, knows, TDM__UPDATE_ABORTED);
+            }
+        }
+    }
+    if (source->update != 0 && !source->asked && undecided) { /* a stage message once more */
+        struct world next = *world;
+
+        send_stages(&next);
+        visit(&next);
+    }
+}
+
+static void rest(struct engine *engine)
+{
+    engine->phase = RESTING;
+    engine->update = 0;
+    engine->shadow = 0;
+    engine->torn = false;
+    engine->generating = engine->serving != 0;
+}
+
+static void engine_receives(struct world world, unsigned index, uint8_t update, bool torn)
+{
+    struct engine *engine = &world.engines[index];
+    uint8_t epoch = world.epoch_of[update];
+
+    engine->mail &= (uint8_t) ~(1U << update);
+    world.tears_left = (uint8_t)(world.tears_left - torn);
+    if (epoch > engine->epoch_seen ||
+        (epoch == engine->epoch_seen && engine->phase == STAGED)) {
+        rest(engine); /* a higher epoch replaces everything; the same one only what is staged */
+        engine->phase = STAGED;
+        engine->epoch_seen = epoch;
+        engine->update = update;
+        engine->shadow = world.version_of[update];
+        engine->torn = torn;
+    }
+    visit(&world);
+}
+
+static void engine_votes(struct world world, unsigned index, enum answer answer)
+{
+    struct engine *engine = &world.engines[index];
+    tdm_status status;
+
+    engine->generating = false; /* before the vote leaves */
+    engine->phase = VOTING;     /* from now on the shadow is frozen */
+    status = ask(&world, &(struct tdm__version_request){
+                             .kind = TDM__VERSION_PREPARED,
+                             .update = id_of('u', engine->update),
+                             .member = member_of(&world, index),
+                             .hash = {.high = engine->torn, .low = engine->shadow}});
+    if (answer == LOST) {
+        world.losses_left--;
+    } else if (status == TDM_OK) {
+        engine->phase = VOTED;
+    } else {
+        assert_int_equal(status, TDM_E_ABORTED);
+        rest(engine);
+    }
+    visit(&world);
+}
+
+static void engine_asks(struct world world, unsigned index, enum answer answer)
+{
+    struct engine *engine = &world.engines[index];
+    enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
+
+    assert_int_equal(ask_decide(&world, engine->update, TDM__UPDATE_ABORTED, false, &outcome),
+                     TDM_OK);
+    assert_int_not_equal(outcome, TDM__UPDATE_UNDECIDED);
+    if (answer == LOST) {
+        world.losses_left--;
+    } else if (outcome == TDM__UPDATE_COMMITTED) {
+        engine->serving = engine->shadow;
+        engine->phase = FLIPPED;
+    } else {
+        rest(engine);
+    }
+    visit(&world);
+}
+
+static void engine_reports(struct world world, unsigned index, enum answer answer)
+{
+    struct engine *engine = &world.engines[index];
+
+    assert_int_equal(
+        ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_FLIPPED,
+                                                   .update = id_of('u', engine->update),
+                                                   .member = member_of(&world, index)}),
+        TDM_OK);
+    world.losses_left = (uint8_t)(world.losses_left - (answer == LOST));
+    if (answer == HEARD) {
+        rest(engine);
+    }
+    visit(&world);
+}
+
+static void engine_steps(const struct world *world, unsigned index)
+{
+    const struct engine *engine = &world->engines[index];
+
+    for (uint8_t u = 1; u <= UPDATES; u++) {
+        if ((engine->mail >> u & 1) != 0) {
+            engine_receives(*world, index, u, false);
+            if (world->tears_left > 0) {
+                engine_receives(*world, index, u, true);
+            }
+        }
+    }
+    for (enum answer answer = HEARD; answer <= (world->losses_left ? LOST : HEARD); answer++) {
+        switch (engine->phase) {
+        case RESTING:
+            break;
+        case STAGED:
+        case VOTING:
+            engine_votes(*world, index, answer);
+            break;
+        case VOTED:
+            engine_asks(*world, index, answer);
+            break;
+        case FLIPPED:
+            engine_reports(*world, index, answer);
+            break;
+        }
+    }
+}
+
+static void crash_or_restart_source(struct world world)
+{
+    if (world.source.alive) {
+        world.crashes_left--;
+        world.source.alive = false;
+    } else {
+        world.source.alive = true;
+        world.source.incarnation++;
+    }
+    world.source.update = 0;
+    world.source.asked = false;
+    visit(&world);
+}
+
+static void crash_or_restart_engine(struct world world, unsigned index)
+{
+    struct engine *engine = &world.engines[index];
+    bool alive = engine->alive;
+
+    world.crashes_left = (uint8_t)(world.crashes_left - alive);
+    *engine = (struct engine){.alive = !alive,
+                              .incarnation = (uint8_t)(engine->incarnation + !alive)};
+    visit(&world);
+}
+
+static void name_the_dead(struct world world)
+{
+    struct tdm__member dead[8];
+    uint32_t dead_count = list_dead(&world, dead);
+
+    assert_int_equal(
+        ask(&world, &(struct tdm__version_request){.kind = TDM__VERSION_DEAD,
+                                                   .update = world.record.update.id,
+                                                   .dead = dead,
+                                                   .dead_count = dead_count}),
+        TDM_OK);
+    visit(&world);
+}
+
+/* ---- no state is stuck ----------------------------------------------------------------------
+ */
+
+/* From any state, once crashes end: whoever lives can finish what is open, and a new source can
+ * bring a new version to all who live. */
+static void check_way_out(struct world copy)
+{
+    struct world *world = &copy;
+    enum tdm__update_outcome outcome;
+    struct tdm__member dead[8];
+    uint32_t dead_count = list_dead(world, dead);
+    bool anybody = false;
+
+    if (world->record.update.outcome == TDM__UPDATE_UNDECIDED) {
+        REQUIRE(ask_decide(world, world->record.update.id.bytes[1], TDM__UPDATE_ABORTED, false,
+                           &outcome) == TDM_OK);
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct engine *engine = &world->engines[i];
+        struct tdm__id update = id_of('u', engine->update);
+
+        anybody = anybody || engine->alive;
+        if (!engine->alive || engine->phase == RESTING) {
+            continue;
+        }
+        REQUIRE(tdm__version_outcome(&world->record, &update, &outcome) == TDM_OK);
+        if (outcome == TDM__UPDATE_COMMITTED) {
+            REQUIRE(ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_FLIPPED,
+                                                              .update = update,
+                                                              .member = member_of(world, i)}) ==
+                    TDM_OK);
+            engine->serving = engine->shadow;
+        }
+        rest(engine);
+    }
+    check_state(world);
+    if (!anybody) {
+        REQUIRE(world->record.version == 0 ||
+                ask(world, &(struct tdm__version_request){.kind = TDM__VERSION_LOST,
+                                                          .version = world->record.version,
+                                                          .dead = dead,
+                                                          .dead_count = dead_count}) == TDM_OK);
+        return;
+    }
+    world->source.update = UPDATES + 1;
+    world->updates = UPDATES + 1;
+    REQUIRE(ask_begin(world, true, world->record.version) == TDM_OK);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------
+ */
+
+static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
+{
+    memcpy(to + at, from, bytes);
+    return at + bytes;
+}
+
+/* All that decides the future, without padding and without room that is not used. */
+static XXH128_hash_t key_of(const struct world *world)
+{
+    static uint8_t bytes[8192];
+    const struct tdm__version_record *record = &world->record;
+    const struct tdm__update *update = &record->update;
+    size_t at = 0;
+
+    at = put(bytes, at, &record->epoch, sizeof(uint64_t) * 3);
+    at = put(bytes, at, &record->hash, sizeof(record->hash));
+    at = put(bytes, at, &update->id, sizeof(update->id));
+    at = put(bytes, at, &update->outcome, sizeof(update->outcome));
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        at = put(bytes, at, &update->members[i].who, sizeof(struct tdm__member));
+        at = put(bytes, at, &update->members[i].phase, sizeof(enum tdm__member_phase));
+        at = put(bytes, at, &update->members[i].voted, sizeof(bool));
+        at = put(bytes, at, &update->members[i].hash, sizeof(struct tdm__hash));
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        const struct engine *engine = &world->engines[i];
+        const uint8_t fields[] = {
+            engine->alive,      engine->generating,    engine->incarnation, engine->serving,
+            engine->epoch_seen, engine->shadow,        engine->update,      engine->mail,
+            engine->torn,       (uint8_t)engine->phase};
+
+        at = put(bytes, at, fields, sizeof(fields));
+    }
+    const uint8_t rest_fields[] = {world->source.alive,  world->source.incarnation,
+                                   world->source.update, world->source.asked,
+                                   world->updates,       world->crashes_left,
+                                   world->losses_left,   world->tears_left};
+
+    at = put(bytes, at, rest_fields, sizeof(rest_fields));
+    at = put(bytes, at, world->epoch_of, sizeof(world->epoch_of));
+    at = put(bytes, at, world->version_of, sizeof(world->version_of));
+    at = put(bytes, at, world->outcome_of, sizeof(world->outcome_of));
+    return XXH3_128bits(bytes, at);
+}
+
+static bool insert(XXH128_hash_t key)
+{
+    size_t slot = key.low64 & (walk.slots - 1);
+
+    while (walk.keys[slot][0] != 0 || walk.keys[slot][1] != 0) {
+        if (walk.keys[slot][0] == key.low64 && walk.keys[slot][1] == key.high64) {
+            return false;
+        }
+        slot = (slot + 1) & (walk.slots - 1);
+    }
+    walk.keys[slot][0] = key.low64;
+    walk.keys[slot][1] = key.high64;
+    return true;
+}
+
+/* NOLINTNEXTLINE(misc-no-recursion): the walk is a depth-first search */
+static void visit(const struct world *world)
+{
+    walk.steps++;
+    if (!insert(key_of(world))) {
+        return;
+    }
+    walk.states++;
+    assert_true(walk.states < walk.slots / 2);
+    walk.commits += world->record.update.outcome == TDM__UPDATE_COMMITTED;
+    walk.aborts += world->record.update.outcome == TDM__UPDATE_ABORTED;
+    check_state(world);
+    check_way_out(*world);
+    if (world->source.alive) {
+        source_steps(world);
+    }
+    if (!world->source.alive || world->crashes_left > 0) {
+        crash_or_restart_source(*world);
+    }
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        if (world->engines[i].alive) {
+            engine_steps(world, i);
+        }
+        if (!world->engines[i].alive || world->crashes_left > 0) {
+            crash_or_restart_engine(*world, i);
+        }
+    }
+    if (world->record.update.outcome != 0) {
+        name_the_dead(*world);
+    }
+}
+
+static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t updates)
+{
+    struct world world = {.crashes_left = crashes, .losses_left = losses, .tears_left = tears};
+
+    world.updates = (uint8_t)(UPDATES - updates);
+    world.source = (struct driver){.alive = true, .incarnation = 1};
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        world.engines[i] = (struct engine){.alive = true, .incarnation = 1};
+    }
+    memset(&walk, 0, sizeof(walk));
+    walk.slots = (size_t)1 << 22;
+    walk.keys = calloc(walk.slots, sizeof(walk.keys[0]));
+    assert_non_null(walk.keys);
+    visit(&world);
+    printf("walk of %u updates, %u crashes, %u lost answers, %u torn shadows: "
+           "%zu states, %zu steps, %zu committed, %zu aborted\n",
+           updates, crashes, losses, tears, walk.states, walk.steps, walk.commits, walk.aborts);
+    assert_true(walk.commits > 0 && walk.aborts > 0);
+    free(walk.keys);
+}
+
+static void no_interleaving_serves_two_versions_or_goes_back(void **state)
+{
+    (void)state;
+    walk_from(1, 0, 0, 2);
+    walk_from(2, 0, 0, 2);
+    walk_from(1, 1, 1, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_interleaving_serves_two_versions_or_goes_back),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
