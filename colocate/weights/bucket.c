@@ -1,0 +1,437 @@
+/* bucket.c - how a model travels: cut into buckets, each filled by all ranks together. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/bucket.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What compiling carries around. */
+struct compiler {
+    const struct tdm__manifest *manifest;
+    const struct tdm__layout *layouts;
+    struct tdm__bucket_plan *plan;
+    uint32_t *order; /* of one rank's slices: by tensor, then as they were */
+    uint32_t runs_room;
+};
+
+static uint64_t align_up(uint64_t offset)
+{
+    return (offset + TDM__BUCKET_ALIGNMENT - 1) & ~(uint64_t)(TDM__BUCKET_ALIGNMENT - 1);
+}
+
+/* ---- cutting ----------------------------------------------------------------------------- */
+
+/* Sequential fill: the order of tensors stays, so that a reader can go along with it. */
+static tdm_status cut(struct compiler *compiler, const struct tdm__bucket_options *options)
+{
+    const struct tdm__manifest *manifest = compiler->manifest;
+    struct tdm__bucket_plan *plan = compiler->plan;
+    struct tdm__bucket *bucket = NULL;
+
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        uint64_t tensor_bytes = tdm_tensor_bytes(&manifest->tensors[i]);
+        uint64_t offset = bucket == NULL ? 0 : align_up(bucket->size_bytes);
+
+        if (tensor_bytes > options->capacity_bytes) {
+            return tdm__fail(TDM_E_BUDGET,
+                             "tensor %s has %" PRIu64 " bytes, the staging memory %" PRIu64,
+                             manifest->tensors[i].name, tensor_bytes, options->capacity_bytes);
+        }
+        if (bucket == NULL || offset + tensor_bytes > options->bucket_bytes) {
+            bucket = &plan->buckets[plan->buckets_count++];
+            bucket->tensors_first = i;
+            offset = 0;
+        }
+        plan->tensor_offsets[i] = offset;
+        bucket->tensors_count++;
+        bucket->size_bytes = offset + tensor_bytes;
+        if (plan->bucket_bytes_max < bucket->size_bytes) {
+            plan->bucket_bytes_max = bucket->size_bytes;
+        }
+    }
+    return TDM_OK;
+}
+
+/* ---- runs -------------------------------------------------------------------------------- */
+
+static tdm_status add_run(struct compiler *compiler, struct tdm__bucket_part *part,
+                          struct tdm__bucket_run run)
+{
+    struct tdm__bucket_plan *plan = compiler->plan;
+    struct tdm__bucket_run *last =
+        part->runs_count == 0 ? NULL : &plan->runs[plan->runs_count - 1];
+
+    run.part_offset = part->size_bytes;
+    part->size_bytes += run.size_bytes;
+    if (last != NULL && last->slice == run.slice &&
+        last->slice_offset + last->size_bytes == run.slice_offset &&
+        last->bucket_offset + last->size_bytes == run.bucket_offset) {
+        last->size_bytes += run.size_bytes;
+        return TDM_OK;
+    }
+    if (plan->runs_count == compiler->runs_room) {
+        uint32_t room = compiler->runs_room == 0 ? 1024 : compiler->runs_room * 2;
+        struct tdm__bucket_run *runs = NULL;
+
+        if (room <= (uint32_t)1 << 30) {
+            runs = reallocarray(plan->runs, room, sizeof(*runs));
+        }
+        if (runs == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "a plan of more than %" PRIu32 " runs",
+                             plan->runs_count);
+        }
+        plan->runs = runs;
+        compiler->runs_room = room;
+    }
+    plan->runs[plan->runs_count++] = run;
+    part->runs_count++;
+    return TDM_OK;
+}
+
+/* A box as runs: the trailing dimensions that it has in full, and one before them, are
+ * contiguous in the tensor; the dimensions before those are walked like an odometer. */
+static tdm_status add_box(struct compiler *compiler, struct tdm__bucket_part *part,
+                          uint32_t slice_index, const struct tdm_slice *slice)
+{
+    const struct tdm_tensor_info *tensor = &compiler->manifest->tensors[slice->tensor];
+    uint64_t element_bytes = tdm_dtype_bytes(tensor->dtype);
+    uint64_t step[TDM_DIMS_MAX] = {0}; /* elements between neighbours of a dimension */
+    uint64_t at[TDM_DIMS_MAX] = {0};
+    uint64_t inner = 1;
+    uint32_t outer = tensor->dims_count;
+    struct tdm__bucket_run run = {.slice = slice_index, .tensor = slice->tensor};
+    bool full = true;
+
+    for (uint32_t i = tensor->dims_count, next = 1; i-- > 0; next = 0) {
+        step[i] = next == 1 ? 1 : step[i + 1] * tensor->shape[i + 1];
+        if (full) {
+            inner *= slice->extent[i];
+            outer = i;
+            full = slice->extent[i] == tensor->shape[i];
+        }
+    }
+    run.size_bytes = inner * element_bytes;
+    for (bool more = true; more;) {
+        uint64_t element = 0;
+
+        for (uint32_t i = 0; i < tensor->dims_count; i++) {
+            element += (slice->offset[i] + at[i]) * step[i];
+        }
+        run.bucket_offset =
+            compiler->plan->tensor_offsets[slice->tensor] + element * element_bytes;
+        TDM_TRY(add_run(compiler, part, run));
+        run.slice_offset += run.size_bytes;
+        more = false;
+        for (uint32_t i = outer; i-- > 0 && !more;) {
+            at[i] = at[i] + 1 < slice->extent[i] ? at[i] + 1 : 0;
+            more = at[i] != 0;
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status add_slice(struct compiler *compiler, struct tdm__bucket_part *part,
+                            uint32_t slice_index, const struct tdm_slice *slice)
+{
+    uint64_t element_bytes = tdm_dtype_bytes(compiler->manifest->tensors[slice->tensor].dtype);
+
+    if (slice->flat == 0) {
+        return add_box(compiler, part, slice_index, slice);
+    }
+    return add_run(compiler, part,
+                   (struct tdm__bucket_run){
+                       .slice = slice_index,
+                       .tensor = slice->tensor,
+                       .bucket_offset = compiler->plan->tensor_offsets[slice->tensor] +
+                                        slice->offset[0] * element_bytes,
+                       .size_bytes = slice->extent[0] * element_bytes,
+                   });
+}
+
+static int compare_slices(const void *a, const void *b, void *arg)
+{
+    const struct tdm_slice *slices = arg;
+    uint32_t left = *(const uint32_t *)a;
+    uint32_t right = *(const uint32_t *)b;
+
+    if (slices[left].tensor != slices[right].tensor) {
+        return slices[left].tensor < slices[right].tensor ? -1 : 1;
+    }
+    return left < right ? -1 : left > right;
+}
+
+static tdm_status add_rank(struct compiler *compiler, struct tdm__bucket *bucket,
+                           struct tdm__bucket_part *part, uint32_t rank, uint32_t *cursor)
+{
+    const struct tdm__layout *layout = &compiler->layouts[rank];
+    uint32_t tensors_end = bucket->tensors_first + bucket->tensors_count;
+
+    part->runs_first = compiler->plan->runs_count;
+    while (*cursor < layout->slices_count) {
+        uint32_t index = compiler->order[*cursor];
+
+        if (layout->slices[index].tensor >= tensors_end) {
+            break;
+        }
+        TDM_TRY(add_slice(compiler, part, index, &layout->slices[index]));
+        (*cursor)++;
+    }
+    if (bucket->part_bytes_max < part->size_bytes) {
+        bucket->part_bytes_max = part->size_bytes;
+    }
+    if (compiler->plan->part_bytes_max < part->size_bytes) {
+        compiler->plan->part_bytes_max = part->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static tdm_status add_ranks(struct compiler *compiler)
+{
+    struct tdm__bucket_plan *plan = compiler->plan;
+
+    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
+        const struct tdm__layout *layout = &compiler->layouts[rank];
+        uint32_t cursor = 0;
+
+        TDM_TRY(
+            tdm__wrap(tdm__layout_check(layout, compiler->manifest), "rank %" PRIu32, rank));
+        free(compiler->order);
+        compiler->order = calloc(layout->slices_count + (size_t)1, sizeof(compiler->order[0]));
+        if (compiler->order == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " slices to sort", layout->slices_count);
+        }
+        for (uint32_t i = 0; i < layout->slices_count; i++) {
+            compiler->order[i] = i;
+        }
+        qsort_r(compiler->order, layout->slices_count, sizeof(compiler->order[0]),
+                compare_slices, (void *)layout->slices);
+        for (uint32_t b = 0; b < plan->buckets_count; b++) {
+            TDM_TRY(add_rank(compiler, &plan->buckets[b],
+                             &plan->parts[(size_t)b * plan->ranks_count + rank], rank,
+                             &cursor));
+        }
+    }
+    return TDM_OK;
+}
+
+/* ---- coverage ---------------------------------------------------------------------------- */
+
+/* A run and who has it. */
+struct claim {
+    uint64_t begin; /* in the bucket, in bytes */
+    uint64_t end;
+    uint32_t tensor;
+    uint32_t rank;
+};
+
+static int compare_claims(const void *a, const void *b)
+{
+    const struct claim *left = a;
+    const struct claim *right = b;
+
+    if (left->begin != right->begin) {
+        return left->begin < right->begin ? -1 : 1;
+    }
+    return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+static uint32_t list_claims(const struct tdm__bucket_plan *plan, uint32_t bucket,
+                            struct claim *claims)
+{
+    uint32_t count = 0;
+
+    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
+        const struct tdm__bucket_part *part = tdm__bucket_part_of(plan, bucket, rank);
+
+        for (uint32_t i = 0; i < part->runs_count; i++) {
+            const struct tdm__bucket_run *run = &plan->runs[part->runs_first + i];
+
+            claims[count++] = (struct claim){.begin = run->bucket_offset,
+                                             .end = run->bucket_offset + run->size_bytes,
+                                             .tensor = run->tensor,
+                                             .rank = rank};
+        }
+    }
+    qsort(claims, count, sizeof(*claims), compare_claims);
+    return count;
+}
+
+static tdm_status refuse_gap(const struct compiler *compiler, uint32_t tensor, uint64_t begin,
+                             uint64_t end)
+{
+    const struct tdm_tensor_info *info = &compiler->manifest->tensors[tensor];
+    uint64_t offset = compiler->plan->tensor_offsets[tensor];
+    uint64_t element_bytes = tdm_dtype_bytes(info->dtype);
+
+    return tdm__fail(
+        TDM_E_INVAL, "tensor %s: elements %" PRIu64 " to %" PRIu64 " are in no rank's slices",
+        info->name, (begin - offset) / element_bytes, (end - offset) / element_bytes - 1);
+}
+
+static tdm_status refuse_overlap(const struct compiler *compiler, const struct claim *first,
+                                 const struct claim *second)
+{
+    const struct tdm_tensor_info *info = &compiler->manifest->tensors[second->tensor];
+    uint64_t offset = compiler->plan->tensor_offsets[second->tensor];
+    uint64_t element_bytes = tdm_dtype_bytes(info->dtype);
+    uint64_t end = first->end < second->end ? first->end : second->end;
+
+    return tdm__fail(TDM_E_INVAL,
+                     "tensor %s: elements %" PRIu64 " to %" PRIu64
+                     " are in slices of rank %" PRIu32 " and of rank %" PRIu32,
+                     info->name, (second->begin - offset) / element_bytes,
+                     (end - offset) / element_bytes - 1, first->rank, second->rank);
+}
+
+/* Goes along the tensors and the sorted claims together: each claim must begin where the last
+ * one ended. */
+static tdm_status check_bucket(const struct compiler *compiler,
+                               const struct tdm__bucket *bucket, const struct claim *claims,
+                               uint32_t claims_count)
+{
+    uint32_t next = 0;
+
+    for (uint32_t i = 0; i < bucket->tensors_count; i++) {
+        uint32_t tensor = bucket->tensors_first + i;
+        uint64_t at = compiler->plan->tensor_offsets[tensor];
+        uint64_t end = at + tdm_tensor_bytes(&compiler->manifest->tensors[tensor]);
+
+        for (; next < claims_count && claims[next].tensor == tensor; next++) {
+            if (claims[next].begin > at) {
+                return refuse_gap(compiler, tensor, at, claims[next].begin);
+            }
+            if (claims[next].begin < at) {
+                return refuse_overlap(compiler, &claims[next - 1], &claims[next]);
+            }
+            at = claims[next].end;
+        }
+        if (at < end) {
+            return refuse_gap(compiler, tensor, at, end);
+        }
+    }
+    TDM_ASSERT(next == claims_count);
+    return TDM_OK;
+}
+
+static tdm_status check_coverage(const struct compiler *compiler)
+{
+    const struct tdm__bucket_plan *plan = compiler->plan;
+    struct claim *claims = calloc(plan->runs_count + (size_t)1, sizeof(*claims));
+    tdm_status status = TDM_OK;
+
+    if (claims == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " runs to check", plan->runs_count);
+    }
+    for (uint32_t b = 0; b < plan->buckets_count && status == TDM_OK; b++) {
+        uint32_t count = list_claims(plan, b, claims);
+
+        status = check_bucket(compiler, &plan->buckets[b], claims, count);
+    }
+    free(claims);
+    return status;
+}
+
+/* ---- plan -------------------------------------------------------------------------------- */
+
+static tdm_status compile(struct compiler *compiler, const struct tdm__bucket_options *options)
+{
+    struct tdm__bucket_plan *plan = compiler->plan;
+
+    plan->tensors_count = compiler->manifest->tensors_count;
+    plan->buckets = calloc(plan->tensors_count, sizeof(plan->buckets[0]));
+    plan->tensor_offsets = calloc(plan->tensors_count, sizeof(plan->tensor_offsets[0]));
+    if (plan->buckets == NULL || plan->tensor_offsets == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " tensors", plan->tensors_count);
+    }
+    TDM_TRY(cut(compiler, options));
+    plan->parts =
+        calloc((size_t)plan->buckets_count * plan->ranks_count, sizeof(plan->parts[0]));
+    if (plan->parts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " buckets for %" PRIu32 " ranks",
+                         plan->buckets_count, plan->ranks_count);
+    }
+    TDM_TRY(add_ranks(compiler));
+    return check_coverage(compiler);
+}
+
+tdm_status tdm__bucket_plan_create(const struct tdm__manifest *manifest,
+                                   const struct tdm__bucket_options *options,
+                                   const struct tdm__layout *layouts, uint32_t ranks_count,
+                                   struct tdm__bucket_plan **plan_out)
+{
+    struct compiler compiler = {.manifest = manifest, .layouts = layouts};
+    tdm_status status;
+
+    if (ranks_count == 0 || options->bucket_bytes == 0 ||
+        options->bucket_bytes > options->capacity_bytes) {
+        return tdm__fail(TDM_E_INVAL,
+                         "buckets of %" PRIu64 " bytes, staging of %" PRIu64 ", %" PRIu32
+                         " ranks",
+                         options->bucket_bytes, options->capacity_bytes, ranks_count);
+    }
+    compiler.plan = calloc(1, sizeof(*compiler.plan));
+    if (compiler.plan == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a bucket plan");
+    }
+    compiler.plan->ranks_count = ranks_count;
+    status = compile(&compiler, options);
+    free(compiler.order);
+    if (status != TDM_OK) {
+        tdm__bucket_plan_destroy(compiler.plan);
+        return status;
+    }
+    *plan_out = compiler.plan;
+    return TDM_OK;
+}
+
+void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan)
+{
+    if (plan == NULL) {
+        return;
+    }
+    free(plan->buckets);
+    free(plan->tensor_offsets);
+    free(plan->parts);
+    free(plan->runs);
+    free(plan);
+}
+
+const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan *plan,
+                                                   uint32_t bucket, uint32_t rank)
+{
+    TDM_ASSERT(bucket < plan->buckets_count && rank < plan->ranks_count);
+    return &plan->parts[(size_t)bucket * plan->ranks_count + rank];
+}
+
+/* ---- replay ------------------------------------------------------------------------------ */
+
+void tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                      const struct tdm_slice *slices, void *part)
+{
+    const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
+
+    for (uint32_t i = 0; i < description->runs_count; i++) {
+        const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
+        const uint8_t *slice = slices[run->slice].address;
+
+        memcpy((uint8_t *)part + run->part_offset, slice + run->slice_offset, run->size_bytes);
+    }
+}
+
+void tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                        const void *part, void *image)
+{
+    const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
+
+    for (uint32_t i = 0; i < description->runs_count; i++) {
+        const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
+
+        memcpy((uint8_t *)image + run->bucket_offset, (const uint8_t *)part + run->part_offset,
+               run->size_bytes);
+    }
+}

@@ -1,0 +1,167 @@
+/* layout.c - which parts of a model's tensors a trainer rank holds, as others learn it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/layout.h"
+
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+enum { FORMAT_VERSION = 1, SLICE_VALUES = 2 + 2 * TDM_DIMS_MAX };
+
+static tdm_status check_range(const struct tdm_slice *slice, uint32_t index, const char *name,
+                              uint32_t dimension, uint64_t room)
+{
+    uint64_t offset = slice->offset[dimension];
+    uint64_t extent = slice->extent[dimension];
+
+    if (extent == 0 || extent > room || offset > room - extent) {
+        return tdm__fail(TDM_E_INVAL,
+                         "slice %" PRIu32 " of tensor %s: %s %" PRIu32 " has %" PRIu64
+                         " at %" PRIu64 " of %" PRIu64,
+                         index, name, slice->flat != 0 ? "flat list" : "dimension", dimension,
+                         extent, offset, room);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
+                              const struct tdm__manifest *manifest)
+{
+    const struct tdm_tensor_info *tensor;
+
+    if (slice->tensor >= manifest->tensors_count) {
+        return tdm__fail(TDM_E_INVAL,
+                         "slice %" PRIu32 " is of tensor %" PRIu32 ", there are %" PRIu32,
+                         index, slice->tensor, manifest->tensors_count);
+    }
+    tensor = &manifest->tensors[slice->tensor];
+    if (slice->flat != 0) {
+        return check_range(slice, index, tensor->name, 0, tdm_tensor_elements(tensor));
+    }
+    for (uint32_t i = 0; i < tensor->dims_count; i++) {
+        TDM_TRY(check_range(slice, index, tensor->name, i, tensor->shape[i]));
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__layout_check(const struct tdm__layout *layout,
+                             const struct tdm__manifest *manifest)
+{
+    if (layout->slices_count > TDM__LAYOUT_SLICES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "a rank has %" PRIu32 " slices, at most %d",
+                         layout->slices_count, TDM__LAYOUT_SLICES_MAX);
+    }
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        TDM_TRY(check_slice(&layout->slices[i], i, manifest));
+    }
+    return TDM_OK;
+}
+
+/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4], …]] ---------------------
+ */
+
+tdm_status tdm__layout_encode(const struct tdm__layout *layout, tdm_writer *writer)
+{
+    tdm_write_array(writer, 2);
+    tdm_write_uint(writer, FORMAT_VERSION);
+    tdm_write_array(writer, layout->slices_count);
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        const struct tdm_slice *slice = &layout->slices[i];
+
+        tdm_write_array(writer, SLICE_VALUES);
+        tdm_write_uint(writer, slice->tensor);
+        tdm_write_uint(writer, slice->flat != 0);
+        for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
+            tdm_write_uint(writer, slice->offset[k]);
+        }
+        for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
+            tdm_write_uint(writer, slice->extent[k]);
+        }
+    }
+    return tdm_writer_status(writer);
+}
+
+static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct tdm_slice *slice)
+{
+    uint64_t numbers[SLICE_VALUES];
+
+    if (tdm_value_count(value) != SLICE_VALUES) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "layout: slice %" PRIu32 " has %" PRIu32 " numbers, wanted %d", index,
+                         tdm_value_count(value), SLICE_VALUES);
+    }
+    for (uint32_t i = 0; i < SLICE_VALUES; i++) {
+        const tdm_value *number = tdm_value_at(value, i);
+
+        numbers[i] = tdm_value_uint(number, UINT64_MAX);
+        if (numbers[i] == UINT64_MAX) {
+            return tdm__fail(TDM_E_PROTOCOL,
+                             "layout: slice %" PRIu32 ": value %" PRIu32 " is no number", index,
+                             i);
+        }
+    }
+    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "layout: slice %" PRIu32 " is of tensor %" PRIu64 ", flat %" PRIu64,
+                         index, numbers[0], numbers[1]);
+    }
+    slice->tensor = (uint32_t)numbers[0];
+    slice->flat = (uint32_t)numbers[1];
+    for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
+        slice->offset[k] = numbers[2 + k];
+        slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
+    }
+    return TDM_OK;
+}
+
+static tdm_status decode_slices(const tdm_value *list, struct tdm__layout *layout_out)
+{
+    uint32_t count = tdm_value_count(list);
+    struct tdm_slice *slices = calloc(count + (size_t)1, sizeof(*slices));
+    tdm_status status = TDM_OK;
+
+    if (slices == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layout of %" PRIu32 " slices", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = decode_slice(tdm_value_at(list, i), i, &slices[i]);
+    }
+    if (status != TDM_OK) {
+        free(slices);
+        return status;
+    }
+    *layout_out = (struct tdm__layout){.slices = slices, .slices_count = count};
+    return TDM_OK;
+}
+
+tdm_status tdm__layout_decode(struct tdm_bytes bytes, struct tdm__layout *layout_out)
+{
+    tdm_document *document;
+    const tdm_value *root;
+    const tdm_value *list;
+    tdm_status status;
+
+    TDM_TRY(tdm_document_parse(bytes, &document));
+    root = tdm_document_root(document);
+    list = tdm_value_at(root, 1);
+    if (tdm_value_count(root) != 2 || list == NULL || tdm_value_kind_of(list) != TDM_ARRAY ||
+        tdm_value_uint(tdm_value_at(root, 0), 0) != FORMAT_VERSION ||
+        tdm_value_count(list) > TDM__LAYOUT_SLICES_MAX) {
+        status = tdm__fail(TDM_E_PROTOCOL,
+                           "layout: wanted version %d and up to %d slices, got %" PRIu32
+                           " values with %" PRIu32 " slices",
+                           FORMAT_VERSION, TDM__LAYOUT_SLICES_MAX, tdm_value_count(root),
+                           tdm_value_count(list));
+    } else {
+        status = decode_slices(list, layout_out);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+void tdm__layout_fini(struct tdm__layout *layout)
+{
+    free((struct tdm_slice *)layout->slices);
+    *layout = (struct tdm__layout){.slices = NULL};
+}

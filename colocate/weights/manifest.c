@@ -1,0 +1,260 @@
+/* manifest.c - the list of a model's tensors, which both sides of an update must agree on. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/manifest.h"
+
+#include "colocate/weights/tensor.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <xxhash.h>
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT_VERSION = 1 };
+
+static const uint64_t size_bytes_max = (uint64_t)1 << 48;
+
+/* One tensor in the form that is hashed: everything of fixed size, unused parts zero. */
+struct canonical_tensor {
+    char name[TDM_TENSOR_NAME_BYTES_MAX];
+    uint32_t dtype;
+    uint32_t dims_count;
+    uint64_t shape[TDM_DIMS_MAX];
+};
+
+_Static_assert(sizeof(struct canonical_tensor) == 136, "the hash covers no padding");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "the hash is over little-endian words");
+
+static tdm_status check_tensor(const struct tdm_tensor_info *tensor, uint32_t index)
+{
+    TDM_TRY(tdm__tensor_check(tensor));
+    for (const char *c = tensor->name; *c != '\0'; c++) {
+        if (*c <= ' ' || *c > '~') {
+            return tdm__fail(TDM_E_INVAL,
+                             "tensor %" PRIu32
+                             ": byte %td of its name is 0x%02x, not printable",
+                             index, c - tensor->name, (unsigned)(unsigned char)*c);
+        }
+    }
+    if (tdm_tensor_bytes(tensor) == 0) {
+        return tdm__fail(TDM_E_INVAL, "tensor %s is empty", tensor->name);
+    }
+    return TDM_OK;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct tdm_tensor_info *const *left = a;
+    const struct tdm_tensor_info *const *right = b;
+
+    return strcmp((*left)->name, (*right)->name);
+}
+
+static tdm_status check_unique(const struct tdm__manifest *manifest)
+{
+    const struct tdm_tensor_info **sorted =
+        malloc(manifest->tensors_count * sizeof(const struct tdm_tensor_info *));
+    const char *twice = NULL;
+
+    if (sorted == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " tensors to sort", manifest->tensors_count);
+    }
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        sorted[i] = &manifest->tensors[i];
+    }
+    qsort(sorted, manifest->tensors_count, sizeof(const struct tdm_tensor_info *),
+          compare_names);
+    for (uint32_t i = 1; i < manifest->tensors_count && twice == NULL; i++) {
+        if (compare_names(&sorted[i - 1], &sorted[i]) == 0) {
+            twice = sorted[i]->name;
+        }
+    }
+    free(sorted);
+    return twice == NULL ? TDM_OK : tdm__fail(TDM_E_INVAL, "two tensors are named %s", twice);
+}
+
+static tdm_status hash_manifest(struct tdm__manifest *manifest)
+{
+    struct canonical_tensor *canonical =
+        calloc(manifest->tensors_count, sizeof(struct canonical_tensor));
+    XXH128_hash_t hash;
+
+    if (canonical == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " tensors to hash", manifest->tensors_count);
+    }
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        const struct tdm_tensor_info *tensor = &manifest->tensors[i];
+
+        memcpy(canonical[i].name, tensor->name, strlen(tensor->name));
+        canonical[i].dtype = (uint32_t)tensor->dtype;
+        canonical[i].dims_count = tensor->dims_count;
+        memcpy(canonical[i].shape, tensor->shape, tensor->dims_count * sizeof(uint64_t));
+    }
+    hash = XXH3_128bits(canonical, manifest->tensors_count * sizeof(struct canonical_tensor));
+    free(canonical);
+    manifest->hash = (struct tdm__hash){.high = hash.high64, .low = hash.low64};
+    return TDM_OK;
+}
+
+static tdm_status add_tensor(struct tdm__manifest *manifest,
+                             const struct tdm_tensor_info *tensor)
+{
+    uint32_t index = manifest->tensors_count;
+    struct tdm_tensor_info *copy = &manifest->tensors[index];
+
+    TDM_TRY(check_tensor(tensor, index));
+    if (tdm_tensor_bytes(tensor) > size_bytes_max - manifest->size_bytes) {
+        return tdm__fail(TDM_E_LIMIT, "the tensors up to %s have more than %" PRIu64 " bytes",
+                         tensor->name, size_bytes_max);
+    }
+    copy->name = strdup(tensor->name);
+    if (copy->name == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "name of tensor %" PRIu32, index);
+    }
+    copy->dtype = tensor->dtype;
+    copy->dims_count = tensor->dims_count;
+    memcpy(copy->shape, tensor->shape, tensor->dims_count * sizeof(uint64_t));
+    manifest->size_bytes += tdm_tensor_bytes(tensor);
+    manifest->tensors_count++;
+    return TDM_OK;
+}
+
+static tdm_status fill(struct tdm__manifest *manifest, const struct tdm_tensor_info *tensors,
+                       uint32_t tensors_count)
+{
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        TDM_TRY(add_tensor(manifest, &tensors[i]));
+    }
+    TDM_TRY(check_unique(manifest));
+    return hash_manifest(manifest);
+}
+
+tdm_status tdm__manifest_create(const struct tdm_tensor_info *tensors, uint32_t tensors_count,
+                                struct tdm__manifest **manifest_out)
+{
+    struct tdm__manifest *manifest;
+    tdm_status status;
+
+    if (tensors_count == 0 || tensors_count > TDM__MANIFEST_TENSORS_MAX) {
+        return tdm__fail(TDM_E_INVAL, "a model has 1 to %d tensors, not %" PRIu32,
+                         TDM__MANIFEST_TENSORS_MAX, tensors_count);
+    }
+    manifest = calloc(1, sizeof(*manifest));
+    if (manifest == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a manifest");
+    }
+    manifest->tensors = calloc(tensors_count, sizeof(manifest->tensors[0]));
+    status = manifest->tensors == NULL
+                 ? tdm__fail(TDM_E_NOMEM, "a manifest of %" PRIu32 " tensors", tensors_count)
+                 : fill(manifest, tensors, tensors_count);
+    if (status != TDM_OK) {
+        tdm__manifest_destroy(manifest);
+        return status;
+    }
+    *manifest_out = manifest;
+    return TDM_OK;
+}
+
+void tdm__manifest_destroy(struct tdm__manifest *manifest)
+{
+    if (manifest == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        free((char *)manifest->tensors[i].name);
+    }
+    free(manifest->tensors);
+    free(manifest);
+}
+
+/* ---- as a value: [version, [[name, dtype, [shape…]], …]] -----------------------------------
+ */
+
+tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer)
+{
+    tdm_write_array(writer, 2);
+    tdm_write_uint(writer, FORMAT_VERSION);
+    tdm_write_array(writer, manifest->tensors_count);
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        const struct tdm_tensor_info *tensor = &manifest->tensors[i];
+
+        tdm_write_array(writer, 3);
+        tdm_write_string(writer, tensor->name);
+        tdm_write_uint(writer, (uint64_t)tensor->dtype);
+        tdm_write_array(writer, tensor->dims_count);
+        for (uint32_t k = 0; k < tensor->dims_count; k++) {
+            tdm_write_uint(writer, tensor->shape[k]);
+        }
+    }
+    return tdm_writer_status(writer);
+}
+
+static tdm_status decode_tensor(const tdm_value *value, uint32_t index,
+                                struct tdm_tensor_info *tensor)
+{
+    const tdm_value *shape = tdm_value_at(value, 2);
+
+    tensor->name = tdm_value_string(tdm_value_at(value, 0), NULL);
+    tensor->dtype = (enum tdm_dtype)tdm_value_uint(tdm_value_at(value, 1), 0);
+    tensor->dims_count = tdm_value_count(shape);
+    if (tdm_value_count(value) != 3 || tensor->name == NULL || shape == NULL ||
+        tdm_value_kind_of(shape) != TDM_ARRAY || tensor->dims_count > TDM_DIMS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "manifest: tensor %" PRIu32 " is not (name, dtype, shape of up to %d)",
+                         index, TDM_DIMS_MAX);
+    }
+    for (uint32_t k = 0; k < tensor->dims_count; k++) {
+        tensor->shape[k] = tdm_value_uint(tdm_value_at(shape, k), 0);
+    }
+    return TDM_OK;
+}
+
+static tdm_status decode_tensors(const tdm_value *list, uint32_t count,
+                                 struct tdm__manifest **manifest_out)
+{
+    struct tdm_tensor_info *tensors = calloc(count, sizeof(*tensors));
+    tdm_status status = TDM_OK;
+
+    if (tensors == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "manifest of %" PRIu32 " tensors", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = decode_tensor(tdm_value_at(list, i), i, &tensors[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__manifest_create(tensors, count, manifest_out);
+        if (status != TDM_OK && status != TDM_E_NOMEM) {
+            status = tdm__wrap(TDM_E_PROTOCOL, "manifest");
+        }
+    }
+    free(tensors);
+    return status;
+}
+
+tdm_status tdm__manifest_decode(struct tdm_bytes bytes, struct tdm__manifest **manifest_out)
+{
+    tdm_document *document;
+    const tdm_value *root;
+    uint64_t version;
+    uint32_t count;
+    tdm_status status;
+
+    TDM_TRY(tdm_document_parse(bytes, &document));
+    root = tdm_document_root(document);
+    version = tdm_value_uint(tdm_value_at(root, 0), 0);
+    count = tdm_value_count(tdm_value_at(root, 1));
+    if (tdm_value_count(root) != 2 || version != FORMAT_VERSION || count == 0 ||
+        count > TDM__MANIFEST_TENSORS_MAX) {
+        status = tdm__fail(TDM_E_PROTOCOL,
+                           "manifest: version %" PRIu64 " with %" PRIu32
+                           " tensors; wanted version %d with 1 to %d",
+                           version, count, FORMAT_VERSION, TDM__MANIFEST_TENSORS_MAX);
+    } else {
+        status = decode_tensors(tdm_value_at(root, 1), count, manifest_out);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
