@@ -88,6 +88,7 @@ static tdm_status add_run(struct compiler *compiler, struct tdm__bucket_part *pa
         plan->runs = runs;
         compiler->runs_room = room;
     }
+    TDM_ASSERT(plan->runs != NULL);
     plan->runs[plan->runs_count++] = run;
     part->runs_count++;
     return TDM_OK;
@@ -165,10 +166,11 @@ static int compare_slices(const void *a, const void *b, void *arg)
     return left < right ? -1 : left > right;
 }
 
-static tdm_status add_rank(struct compiler *compiler, struct tdm__bucket *bucket,
-                           struct tdm__bucket_part *part, uint32_t rank, uint32_t *cursor)
+/* `cursor` goes along the sorted slices, from bucket to bucket. */
+static tdm_status add_part(struct compiler *compiler, struct tdm__bucket *bucket,
+                           struct tdm__bucket_part *part, const struct tdm__layout *layout,
+                           uint32_t *cursor)
 {
-    const struct tdm__layout *layout = &compiler->layouts[rank];
     uint32_t tensors_end = bucket->tensors_first + bucket->tensors_count;
 
     part->runs_first = compiler->plan->runs_count;
@@ -190,31 +192,33 @@ static tdm_status add_rank(struct compiler *compiler, struct tdm__bucket *bucket
     return TDM_OK;
 }
 
-static tdm_status add_ranks(struct compiler *compiler)
+static tdm_status sort_slices(struct compiler *compiler, const struct tdm__layout *layout)
 {
+    free(compiler->order);
+    compiler->order = calloc(layout->slices_count + (size_t)1, sizeof(compiler->order[0]));
+    if (compiler->order == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " slices to sort", layout->slices_count);
+    }
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        compiler->order[i] = i;
+    }
+    qsort_r(compiler->order, layout->slices_count, sizeof(compiler->order[0]), compare_slices,
+            (void *)layout->slices);
+    return TDM_OK;
+}
+
+static tdm_status add_rank(struct compiler *compiler, uint32_t rank)
+{
+    const struct tdm__layout *layout = &compiler->layouts[rank];
     struct tdm__bucket_plan *plan = compiler->plan;
+    uint32_t cursor = 0;
 
-    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
-        const struct tdm__layout *layout = &compiler->layouts[rank];
-        uint32_t cursor = 0;
+    TDM_TRY(tdm__wrap(tdm__layout_check(layout, compiler->manifest), "rank %" PRIu32, rank));
+    TDM_TRY(sort_slices(compiler, layout));
+    for (uint32_t b = 0; b < plan->buckets_count; b++) {
+        struct tdm__bucket_part *part = &plan->parts[(size_t)b * plan->ranks_count + rank];
 
-        TDM_TRY(
-            tdm__wrap(tdm__layout_check(layout, compiler->manifest), "rank %" PRIu32, rank));
-        free(compiler->order);
-        compiler->order = calloc(layout->slices_count + (size_t)1, sizeof(compiler->order[0]));
-        if (compiler->order == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " slices to sort", layout->slices_count);
-        }
-        for (uint32_t i = 0; i < layout->slices_count; i++) {
-            compiler->order[i] = i;
-        }
-        qsort_r(compiler->order, layout->slices_count, sizeof(compiler->order[0]),
-                compare_slices, (void *)layout->slices);
-        for (uint32_t b = 0; b < plan->buckets_count; b++) {
-            TDM_TRY(add_rank(compiler, &plan->buckets[b],
-                             &plan->parts[(size_t)b * plan->ranks_count + rank], rank,
-                             &cursor));
-        }
+        TDM_TRY(add_part(compiler, &plan->buckets[b], part, layout, &cursor));
     }
     return TDM_OK;
 }
@@ -349,13 +353,16 @@ static tdm_status compile(struct compiler *compiler, const struct tdm__bucket_op
         return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " tensors", plan->tensors_count);
     }
     TDM_TRY(cut(compiler, options));
+    TDM_ASSERT(plan->buckets_count > 0);
     plan->parts =
         calloc((size_t)plan->buckets_count * plan->ranks_count, sizeof(plan->parts[0]));
     if (plan->parts == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a plan of %" PRIu32 " buckets for %" PRIu32 " ranks",
                          plan->buckets_count, plan->ranks_count);
     }
-    TDM_TRY(add_ranks(compiler));
+    for (uint32_t rank = 0; rank < plan->ranks_count; rank++) {
+        TDM_TRY(add_rank(compiler, rank));
+    }
     return check_coverage(compiler);
 }
 

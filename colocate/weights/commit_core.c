@@ -276,7 +276,7 @@ static tdm_status find_speaker(struct tdm__version_record *record,
                                struct tdm__update_member **member_out)
 {
     struct tdm__update *update = &record->update;
-    enum tdm__update_outcome outcome;
+    enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
     uint32_t index;
     char text[MEMBER_TEXT_BYTES];
 
@@ -306,6 +306,7 @@ static tdm_status prepared(struct tdm__version_record *record,
     char new[TDM__HASH_TEXT_BYTES];
 
     TDM_TRY(find_speaker(record, request, &member));
+    TDM_ASSERT(member != NULL);
     if (member->voted) {
         if (!tdm__hash_equal(&member->hash, &request->hash)) {
             return tdm__fail(TDM_E_CONFLICT, "voted for %s before, now for %s",
@@ -408,7 +409,7 @@ static tdm_status flipped(struct tdm__version_record *record,
     case TDM__UPDATE_COMMITTED:
         break;
     }
-    TDM_ASSERT(member->voted);
+    TDM_ASSERT(member != NULL && member->voted);
     if (member->phase != TDM__MEMBER_FLIPPED) {
         member->phase = TDM__MEMBER_FLIPPED;
         *changed = true;

@@ -207,6 +207,7 @@ static tdm_status copy_records(const uint8_t *at, struct tdm__handles *handles)
     size_t storages_bytes = handles->header.storages_count * sizeof(struct tdm__storage_record);
     size_t tensors_bytes = handles->header.tensors_count * sizeof(struct tdm__tensor_record);
 
+    TDM_ASSERT(storages_bytes > 0 && tensors_bytes > 0);
     handles->storages = malloc(storages_bytes);
     handles->tensors = malloc(tensors_bytes);
     if (handles->storages == NULL || handles->tensors == NULL) {

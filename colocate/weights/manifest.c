@@ -125,9 +125,11 @@ static tdm_status add_tensor(struct tdm__manifest *manifest,
 static tdm_status fill(struct tdm__manifest *manifest, const struct tdm_tensor_info *tensors,
                        uint32_t tensors_count)
 {
+    TDM_ASSERT(tensors_count > 0);
     for (uint32_t i = 0; i < tensors_count; i++) {
         TDM_TRY(add_tensor(manifest, &tensors[i]));
     }
+    TDM_ASSERT(manifest->tensors_count > 0);
     TDM_TRY(check_unique(manifest));
     return hash_manifest(manifest);
 }

@@ -216,7 +216,9 @@ static tdm_status ask(struct world *world, const struct tdm__version_request *re
 /* ---- the steps that anybody can take --------------------------------------------------------
  */
 
-static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base)
+/* `left_out`: an engine not to take along; MEMBERS for none. */
+static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base,
+                            unsigned left_out)
 {
     struct tdm__member members[MEMBERS];
     struct tdm__member dead[8];
@@ -224,7 +226,7 @@ static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base)
     uint32_t dead_count = list_dead(world, dead);
 
     for (unsigned i = 0; i < MEMBERS; i++) {
-        if (world->engines[i].alive) {
+        if (world->engines[i].alive && i != left_out) {
             members[members_count++] = member_of(world, i);
         }
     }
@@ -272,15 +274,33 @@ static void send_stages(struct world *world)
     }
 }
 
+/* A live member of the last update would serve on beside the new version. */
+static void check_nobody_is_left_behind(struct world world)
+{
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        struct tdm__member member = member_of(&world, i);
+
+        if (world.engines[i].alive && tdm__version_member_index(&world.record.update, &member) <
+                                          world.record.update.members_count) {
+            assert_int_not_equal(ask_begin(&world, true, world.record.version, i), TDM_OK);
+        }
+    }
+}
+
 static void source_begins(struct world world, enum answer answer, bool knows_dead)
 {
     tdm_status status;
+    bool repeated;
 
     if (!world.source.asked) {
         world.source.update = ++world.updates;
-        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1), TDM_OK);
+        assert_int_not_equal(ask_begin(&world, true, world.record.version + 1, MEMBERS),
+                             TDM_OK);
+        check_nobody_is_left_behind(world);
     }
-    status = ask_begin(&world, knows_dead, world.record.version);
+    repeated = world.record.update.id.bytes[1] == world.source.update;
+    status = ask_begin(&world, knows_dead, world.record.version, MEMBERS);
+    assert_true(!repeated || status == TDM_OK);
     if (answer == LOST) {
         world.losses_left--;
         world.source.asked = true;
@@ -536,7 +556,7 @@ static void check_way_out(struct world copy)
     }
     world->source.update = UPDATES + 1;
     world->updates = UPDATES + 1;
-    REQUIRE(ask_begin(world, true, world->record.version) == TDM_OK);
+    REQUIRE(ask_begin(world, true, world->record.version, MEMBERS) == TDM_OK);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------
@@ -660,6 +680,7 @@ static void no_interleaving_serves_two_versions_or_goes_back(void **state)
     (void)state;
     walk_from(1, 0, 0, 2);
     walk_from(2, 0, 0, 2);
+    walk_from(0, 0, 0, 3);
     walk_from(1, 1, 1, 2);
 }
 
