@@ -1,0 +1,357 @@
+/* commit_test.c - the commit protocol on a store, with requests that race and answers lost. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/commit.h"
+
+#include "runtime/clock.h"
+#include "runtime/loop/loop.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { ENGINES = 3, UPDATES = 60, TEST_DEADLINE_MS = 20000, REQUEST_DEADLINE_MS = 2000 };
+
+enum phase { IDLE, BEGINNING, DRIVING, STAGED, VOTED, ASKING, FLIPPED };
+
+/* The source (index 0) or an engine.  At most one request of each is under way. */
+struct party {
+    struct fleet *fleet;
+    uint32_t index;
+    enum phase phase;
+    bool busy;
+    struct tdm__id update;
+    uint64_t version; /* of the update */
+    uint64_t serving; /* engines; 0: none */
+    bool generating;
+};
+
+struct fleet {
+    struct tdm__version_store where;
+    struct tdm__member members[ENGINES];
+    struct party parties[ENGINES + 1];
+    uint64_t random;
+    bool news; /* an answer came */
+    uint32_t begun;
+    uint64_t base;
+    uint32_t commits;
+    uint32_t aborts;
+    uint8_t outcomes[UPDATES + 1]; /* by number; an outcome once known stays */
+    uint64_t versions[UPDATES + 1];
+};
+
+static uint64_t random_below(struct fleet *fleet, uint64_t bound)
+{
+    uint64_t z = fleet->random += 0x9e3779b97f4a7c15U;
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9U;
+    return (z ^ z >> 31) % bound;
+}
+
+static uint8_t number_of(const struct tdm__id *update)
+{
+    return update->bytes[0];
+}
+
+/* What any answer tells must agree with all others. */
+static void check_record(struct fleet *fleet, const struct tdm__version_record *record)
+{
+    uint8_t number = number_of(&record->update.id);
+    uint8_t known = fleet->outcomes[number];
+
+    assert_true(record->version <= record->version_highest);
+    if (number == 0) {
+        return;
+    }
+    assert_true(known <= TDM__UPDATE_UNDECIDED || known == record->update.outcome ||
+                record->update.outcome == TDM__UPDATE_UNDECIDED);
+    if (record->update.outcome != TDM__UPDATE_UNDECIDED) {
+        fleet->outcomes[number] = (uint8_t)record->update.outcome;
+    }
+    assert_true(fleet->versions[number] == 0 ||
+                fleet->versions[number] == record->update.version);
+    fleet->versions[number] = record->update.version;
+    assert_true(number == 1 || fleet->versions[number - 1] < record->update.version);
+}
+
+static void check_fleet(const struct fleet *fleet)
+{
+    uint64_t served = 0;
+
+    for (uint32_t i = 1; i <= ENGINES; i++) {
+        const struct party *engine = &fleet->parties[i];
+
+        if (engine->generating && engine->serving != 0) {
+            assert_true(served == 0 || served == engine->serving);
+            served = engine->serving;
+        }
+    }
+}
+
+/* The stage message of the update that runs; an engine takes it when no answer is due to it. */
+static void take_stage(struct party *engine)
+{
+    const struct party *source = &engine->fleet->parties[0];
+
+    if (source->phase == DRIVING && !tdm__id_equal(&engine->update, &source->update)) {
+        engine->phase = STAGED;
+        engine->update = source->update;
+        engine->version = source->version;
+    }
+}
+
+static void source_answered(struct party *party, tdm_status status,
+                            const struct tdm__version_record *record)
+{
+    struct fleet *fleet = party->fleet;
+    enum tdm__update_outcome outcome;
+
+    if (status != TDM_OK) {
+        return; /* asks again: not all have voted or flipped, or the answer was lost */
+    }
+    if (party->phase == BEGINNING) {
+        assert_true(tdm__id_equal(&record->update.id, &party->update));
+        party->version = record->update.version;
+        party->phase = DRIVING;
+        return;
+    }
+    assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
+    fleet->commits += outcome == TDM__UPDATE_COMMITTED;
+    fleet->aborts += outcome == TDM__UPDATE_ABORTED;
+    fleet->base = record->version;
+    party->phase = IDLE;
+}
+
+static void engine_answered(struct party *party, tdm_status status,
+                            const struct tdm__version_record *record)
+{
+    enum tdm__update_outcome outcome;
+
+    if (party->phase == STAGED && status == TDM_E_ABORTED) {
+        party->phase = IDLE;
+        party->generating = true;
+    } else if (status == TDM_OK && party->phase == STAGED) {
+        party->phase = VOTED;
+    } else if (status == TDM_OK && party->phase == ASKING) {
+        assert_int_equal(tdm__version_outcome(record, &party->update, &outcome), TDM_OK);
+        party->phase = outcome == TDM__UPDATE_COMMITTED ? FLIPPED : IDLE;
+        if (outcome == TDM__UPDATE_COMMITTED) {
+            assert_true(party->version > party->serving);
+            party->serving = party->version;
+        }
+        party->generating = outcome != TDM__UPDATE_COMMITTED;
+    } else if (status == TDM_OK && party->phase == FLIPPED) {
+        party->phase = IDLE;
+        party->generating = true;
+    } else {
+        assert_true(status == TDM_E_STORE || status == TDM_E_TIMEOUT);
+    }
+}
+
+static void answered(void *arg, tdm_status status, const char *detail,
+                     const struct tdm__version_record *record)
+{
+    struct party *party = arg;
+
+    party->busy = false;
+    party->fleet->news = true;
+    assert_true((status == TDM_OK) == (record != NULL));
+    if (status != TDM_OK && status != TDM_E_STATE && status != TDM_E_ABORTED &&
+        status != TDM_E_STORE && status != TDM_E_TIMEOUT) {
+        fail_msg("%s: %s", tdm_strerror(status), detail);
+    }
+    if (record != NULL) {
+        check_record(party->fleet, record);
+    }
+    if (party->index == 0) {
+        source_answered(party, status, record);
+    } else {
+        engine_answered(party, status, record);
+    }
+    check_fleet(party->fleet);
+}
+
+static void source_asks(struct fleet *fleet, struct party *party)
+{
+    struct tdm__version_request request = {.source = {{{99}}, 1}};
+
+    if (party->phase == IDLE) {
+        if (fleet->begun == UPDATES) {
+            return;
+        }
+        party->update = (struct tdm__id){{(uint8_t)++fleet->begun}};
+        party->phase = BEGINNING;
+    }
+    request.update = party->update;
+    if (party->phase == BEGINNING) {
+        request.kind = TDM__VERSION_BEGIN;
+        request.base = fleet->base;
+        request.members = fleet->members;
+        request.members_count = ENGINES;
+    } else {
+        request.kind = TDM__VERSION_DECIDE;
+        request.proposal =
+            random_below(fleet, 20) == 0 ? TDM__UPDATE_ABORTED : TDM__UPDATE_COMMITTED;
+    }
+    party->busy = true;
+    assert_int_equal(tdm__version_ask(&fleet->where, &request, answered, party), TDM_OK);
+}
+
+static void engine_asks(struct fleet *fleet, struct party *party)
+{
+    struct tdm__version_request request = {.member = fleet->members[party->index - 1]};
+
+    take_stage(party);
+    request.update = party->update;
+    switch (party->phase) {
+    case STAGED:
+        party->generating = false;
+        request.kind = TDM__VERSION_PREPARED;
+        /* One in ten updates has an engine with wrong bytes. */
+        request.hash.low = party->index == 2 && number_of(&party->update) % 10 == 0;
+        break;
+    case VOTED: /* waits for the source, or loses patience */
+        if (fleet->outcomes[number_of(&party->update)] <= TDM__UPDATE_UNDECIDED &&
+            random_below(fleet, 12) != 0) {
+            return;
+        }
+        party->phase = ASKING;
+        /* fall through */
+    case ASKING:
+        request.kind = TDM__VERSION_DECIDE;
+        request.proposal = TDM__UPDATE_ABORTED;
+        break;
+    case FLIPPED:
+        request.kind = TDM__VERSION_FLIPPED;
+        break;
+    case IDLE:
+    case BEGINNING:
+    case DRIVING:
+        return;
+    }
+    party->busy = true;
+    assert_int_equal(tdm__version_ask(&fleet->where, &request, answered, party), TDM_OK);
+}
+
+static bool is_over(const struct fleet *fleet)
+{
+    for (uint32_t i = 0; i <= ENGINES; i++) {
+        if (fleet->parties[i].busy || fleet->parties[i].phase != IDLE) {
+            return false;
+        }
+    }
+    return fleet->begun == UPDATES;
+}
+
+/* Somebody has news, or nobody waits for any. */
+static bool may_go_on(void *arg)
+{
+    const struct fleet *fleet = arg;
+
+    for (uint32_t i = 0; i <= ENGINES && !fleet->news; i++) {
+        if (fleet->parties[i].busy) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t seed)
+{
+    struct fleet fleet = {.random = seed};
+    int64_t deadline_ms = tdm__clock_ms() + TEST_DEADLINE_MS;
+
+    fleet.where = (struct tdm__version_store){.loop = loop, .store = store, .model = "policy"};
+    for (uint32_t i = 0; i <= ENGINES; i++) {
+        fleet.parties[i] = (struct party){.fleet = &fleet, .index = i};
+    }
+    for (uint32_t i = 0; i < ENGINES; i++) {
+        fleet.members[i] = (struct tdm__member){{{(uint8_t)(i + 1)}}, 1};
+    }
+    while (!is_over(&fleet)) {
+        assert_true(tdm__clock_ms() < deadline_ms);
+        fleet.news = false;
+        fleet.where.deadline_ms = tdm__clock_ms() + REQUEST_DEADLINE_MS;
+        for (uint32_t i = 0; i <= ENGINES; i++) {
+            struct party *party = &fleet.parties[i];
+
+            if (party->busy || random_below(&fleet, 3) == 0) {
+                continue;
+            }
+            if (i == 0) {
+                source_asks(&fleet, party);
+            } else {
+                engine_asks(&fleet, party);
+            }
+        }
+        assert_int_equal(tdm__loop_run(loop, may_go_on, &fleet, deadline_ms), TDM_OK);
+    }
+    printf("seed %llu: %u committed, %u aborted\n", (unsigned long long)seed, fleet.commits,
+           fleet.aborts);
+    assert_true(fleet.commits > 0 && fleet.aborts > 0);
+    for (uint32_t i = 1; i <= ENGINES; i++) {
+        assert_int_equal(fleet.parties[i].serving, fleet.base);
+    }
+}
+
+static void racing_parties_agree_on_a_memory_store(void **state)
+{
+    uint64_t seed = (uint64_t)tdm__clock_ns();
+    struct tdm__loop *loop;
+    struct tdm__store *store;
+
+    (void)state;
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    for (uint64_t round = 0; round < 5; round++) {
+        assert_int_equal(tdm__store_memory_open(loop, &store), TDM_OK);
+        run_fleet(loop, store, seed + round);
+        store->ops->close(store);
+    }
+    tdm__loop_destroy(loop);
+}
+
+static void racing_parties_agree_although_answers_are_lost(void **state)
+{
+    uint64_t seed = (uint64_t)tdm__clock_ns();
+    struct tdm__loop *loop;
+    struct tdm__store *memory;
+    struct tdm__store *faulty;
+
+    (void)state;
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    assert_int_equal(tdm__store_memory_open(loop, &memory), TDM_OK);
+    assert_int_equal(tdm__store_faulty_open(loop, memory, seed, 10, &faulty), TDM_OK);
+    run_fleet(loop, faulty, seed);
+    faulty->ops->close(faulty);
+    memory->ops->close(memory);
+    tdm__loop_destroy(loop);
+}
+
+static void a_wrong_model_name_is_refused(void **state)
+{
+    const char *names[] = {"", "a*", "a/b", "a b"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        const struct tdm__version_store where = {.model = names[i]};
+
+        assert_int_equal(
+            tdm__version_ask(&where, &(struct tdm__version_request){0}, NULL, NULL),
+            TDM_E_INVAL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(racing_parties_agree_on_a_memory_store),
+        cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
+        cmocka_unit_test(a_wrong_model_name_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
