@@ -486,7 +486,13 @@ static void a_closed_connection_refuses_calls(void **state)
     pair_run_until(&pair, &pair.closed, 2);
 }
 
-/* The child serves nothing and sleeps until it is killed. */
+static void never_answer(void *arg, struct tdm__incoming *incoming)
+{
+    (void)arg;
+    (void)incoming;
+    (void)pause();
+}
+
 static void be_a_silent_peer(int fd)
 {
     struct tdm__identity identity = pair_identity("child");
@@ -497,10 +503,8 @@ static void be_a_silent_peer(int fd)
     if (tdm__loop_create(&loop) == TDM_OK &&
         tdm__rpc_create(loop, &identity, pair_token, &rpc) == TDM_OK &&
         tdm__rpc_adopt(rpc, fd, true, &conn) == TDM_OK) {
-        while (!tdm__conn_is_open(conn)) {
-            (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(1));
-        }
-        (void)pause();
+        tdm__rpc_serve(rpc, never_answer, NULL);
+        (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(PAIR_WAIT_MS));
     }
     _exit(1);
 }

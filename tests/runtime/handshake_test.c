@@ -1,0 +1,308 @@
+/* handshake_test.c - who does not know the token gets nowhere, whatever he sends. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "runtime/rpc/internal.h"
+#include "tests/support/rpc_pair.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct rpc_pair pair;
+static char address[64];
+
+static int set_up(void **state)
+{
+    (void)state;
+    pair_create(&pair);
+    (void)snprintf(address, sizeof(address), "unix:/tmp/handshake_test.%d.sock", (int)getpid());
+    assert_int_equal(tdm__rpc_listen(pair.rpcs[1], address, NULL, 0), TDM_OK);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    pair_destroy(&pair);
+    assert_int_equal(access(address + strlen("unix:"), F_OK), -1);
+    return 0;
+}
+
+static void note_end(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    (void)arg;
+    (void)conn;
+    pair.reasons[0] = reason;
+    (void)snprintf(pair.details[0], sizeof(pair.details[0]), "%s", detail);
+    pair.closed++;
+}
+
+static void both_prove_themselves_and_tell_who_they_are(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__conn *conn;
+
+    (void)state;
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], address, &conn), TDM_OK);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
+    assert_int_equal(tdm__conn_peer(conn)->kind, TDM__PEER_WORKER);
+    assert_string_equal(tdm__conn_peer(conn)->name, "right");
+    assert_non_null(pair.conns[1]);
+    assert_string_equal(tdm__conn_peer(pair.conns[1])->name, "left");
+    assert_true(tdm__conn_peer(pair.conns[1])->pid == getpid());
+}
+
+static void a_socket_file_is_for_its_user_only(void **state)
+{
+    struct stat file;
+
+    (void)state;
+    assert_int_equal(stat(address + strlen("unix:"), &file), 0);
+    assert_int_equal(file.st_mode & 0777, 0600);
+}
+
+static void a_live_address_is_not_taken_and_a_stale_one_is(void **state)
+{
+    struct tdm__rpc *rpc = pair.rpcs[0];
+    char stale[] = "/tmp/handshake_test_stale.XXXXXX";
+    char stale_address[64];
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    int fd;
+
+    (void)state;
+    assert_int_equal(tdm__rpc_listen(rpc, address, NULL, 0), TDM_E_EXISTS);
+    assert_non_null(strstr(tdm_error_detail(), "somebody listens"));
+
+    fd = mkstemp(stale);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)snprintf(stale_address, sizeof(stale_address), "unix:%s", stale);
+    assert_int_equal(tdm__rpc_listen(rpc, stale_address, NULL, 0), TDM_E_EXISTS);
+    assert_int_equal(unlink(stale), 0);
+
+    fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    memcpy(local.sun_path, stale, sizeof(stale));
+    assert_int_equal(bind(fd, (struct sockaddr *)&local, sizeof(local)), 0);
+    (void)close(fd); /* the file stays */
+    assert_int_equal(tdm__rpc_listen(rpc, stale_address, NULL, 0), TDM_OK);
+}
+
+static void a_wrong_token_is_refused_on_both_sides(void **state)
+{
+    static const uint8_t wrong_token[TDM__TOKEN_BYTES] = "another token altogether";
+    struct tdm__request request = pair_request("echo", "x");
+    struct tdm__identity identity = pair_identity("stranger");
+    struct tdm__conn *conn;
+    struct tdm__rpc *rpc;
+
+    (void)state;
+    assert_int_equal(tdm__rpc_create(pair.loop, &identity, wrong_token, &rpc), TDM_OK);
+    assert_int_equal(tdm__rpc_connect(rpc, address, &conn), TDM_OK);
+    tdm__conn_on_closed(conn, note_end, NULL);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_E_CLOSED);
+    assert_non_null(strstr(tdm_error_detail(), "does not know the cluster's token"));
+    pair_run_until(&pair, &pair.closed, 1);
+    assert_int_equal(pair.reasons[0], TDM_E_AUTH);
+    pair_run_for(&pair, 10);
+    assert_int_equal(pair.served, 0);
+    assert_null(pair.conns[1]);
+    tdm__rpc_destroy(rpc);
+}
+
+/* ---- a client made by hand --------------------------------------------------------------- */
+
+static int connect_raw(void)
+{
+    struct tdm__address parsed;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    assert_int_equal(tdm__address_parse(address, &parsed), TDM_OK);
+    assert_int_equal(connect(fd, &parsed.socket.any, parsed.socket_bytes), 0);
+    return fd;
+}
+
+static bool has_ended(void *arg)
+{
+    char byte;
+    ssize_t rc = recv(*(int *)arg, &byte, 1, MSG_PEEK);
+
+    return rc == 0 || (rc < 0 && errno != EAGAIN);
+}
+
+static void expect_end(int fd)
+{
+    assert_int_equal(tdm__loop_run(pair.loop, has_ended, &fd, tdm__deadline_in(PAIR_WAIT_MS)),
+                     TDM_OK);
+    (void)close(fd);
+    assert_int_equal(pair.served, 0);
+    assert_null(pair.conns[1]);
+}
+
+static void garbage_of_a_stranger_is_dropped(void **state)
+{
+    char garbage[HELLO_BYTES];
+    int fd = connect_raw();
+
+    (void)state;
+    memset(garbage, 'G', sizeof(garbage));
+    assert_int_equal(write(fd, garbage, sizeof(garbage)), sizeof(garbage));
+    expect_end(fd);
+}
+
+/* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
+static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
+{
+    uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + 4] = "TDMRPC\1";
+    struct tdm__frame frame = {
+        .kind = TDM__FRAME_CALL, .method_bytes = 4, .call_id = 1, .left_ms = -1};
+    int fd = connect_raw();
+
+    (void)state;
+    message[8] = 1; /* a client */
+    message[9] = TDM__PEER_DRIVER;
+    tdm__frame_encode(&frame, message + HELLO_BYTES + MAC_BYTES);
+    memcpy(message + sizeof(message) - 4, "echo", 4);
+    assert_int_equal(write(fd, message, sizeof(message)), sizeof(message));
+    pair_run_for(&pair, 10);
+    assert_true(recv(fd, message, sizeof(message), 0) == HELLO_BYTES + MAC_BYTES);
+    expect_end(fd);
+}
+
+/* The server's own words, sent back to it, prove nothing. */
+static void a_reflected_proof_is_refused(void **state)
+{
+    uint8_t message[HELLO_BYTES + MAC_BYTES] = "TDMRPC\1";
+    int fd = connect_raw();
+
+    (void)state;
+    message[8] = 1;
+    message[9] = TDM__PEER_DRIVER;
+    assert_int_equal(write(fd, message, HELLO_BYTES), HELLO_BYTES);
+    pair_run_for(&pair, 10);
+    assert_true(recv(fd, message, sizeof(message), 0) == (ssize_t)sizeof(message));
+    assert_int_equal(write(fd, message + HELLO_BYTES, MAC_BYTES), MAC_BYTES);
+    expect_end(fd);
+}
+
+static void expect_wrong_hello(size_t offset, uint8_t byte)
+{
+    uint8_t hello[HELLO_BYTES] = "TDMRPC\1";
+    int fd = connect_raw();
+
+    hello[8] = 1;
+    hello[9] = TDM__PEER_DRIVER;
+    hello[offset] = byte;
+    assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
+    expect_end(fd);
+}
+
+static void every_wrong_field_of_a_hello_is_refused(void **state)
+{
+    (void)state;
+    expect_wrong_hello(6, 2);     /* version */
+    expect_wrong_hello(8, 2);     /* a server connects */
+    expect_wrong_hello(8, 0);     /* no role */
+    expect_wrong_hello(9, 0);     /* no kind */
+    expect_wrong_hello(9, 9);     /* unknown kind */
+    expect_wrong_hello(10, 1);    /* reserved */
+    expect_wrong_hello(88, '\n'); /* name */
+}
+
+static void a_silent_stranger_is_dropped_after_the_limit(void **state)
+{
+    int64_t start_ms = tdm__clock_ms();
+    int fd = connect_raw();
+
+    (void)state;
+    expect_end(fd);
+    assert_in_range(tdm__clock_ms() - start_ms, HANDSHAKE_MS - 100, HANDSHAKE_MS + 2000);
+}
+
+/* ---- addresses --------------------------------------------------------------------------- */
+
+static void tcp_works_and_tells_its_port(void **state)
+{
+    struct tdm__request request = pair_request("echo", "x");
+    const int fds[1] = {0};
+    struct tdm__conn *conn;
+    char bound[64];
+
+    (void)state;
+    assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
+                     TDM_OK);
+    assert_true(strncmp(bound, "tcp:127.0.0.1:", 14) == 0 && strcmp(bound + 14, "0") != 0);
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], bound, &conn), TDM_OK);
+    assert_int_equal(tdm__conn_call_wait(conn, &request, NULL, NULL, NULL), TDM_OK);
+    request.fds = fds;
+    request.fds_count = 1;
+    assert_int_equal(tdm__conn_call(conn, &request, NULL, NULL, NULL), TDM_E_UNSUPPORTED);
+}
+
+static void an_address_where_nobody_listens_fails(void **state)
+{
+    struct tdm__conn *conn;
+    char bound[64];
+    tdm_status status;
+
+    (void)state;
+    assert_int_equal(tdm__rpc_connect(pair.rpcs[0], "unix:/tmp/no/such/socket", &conn),
+                     TDM_E_IO);
+    assert_int_equal(tdm__rpc_listen(pair.rpcs[1], "tcp:127.0.0.1:0", bound, sizeof(bound)),
+                     TDM_OK);
+    tdm__rpc_destroy(pair.rpcs[1]); /* the port is free again */
+    pair.rpcs[1] = NULL;
+    status = tdm__rpc_connect(pair.rpcs[0], bound, &conn);
+    if (status == TDM_OK) {
+        tdm__conn_on_closed(conn, note_end, NULL);
+        pair_run_until(&pair, &pair.closed, 1);
+        status = pair.reasons[0];
+    }
+    assert_int_equal(status, TDM_E_IO);
+}
+
+static void what_is_no_address_is_refused(void **state)
+{
+    static const char *const wrong[] = {
+        "", "unix:", "tcp:", "tcp:host", "tcp::1", "http://x", "tcp:127.0.0.1:port", "/tmp/x"};
+    char path[256] = "unix:";
+    struct tdm__address parsed;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(tdm__address_parse(wrong[i], &parsed), TDM_E_INVAL);
+    }
+    memset(path + 5, 'p', sizeof(path) - 6);
+    assert_int_equal(tdm__address_parse(path, &parsed), TDM_E_INVAL);
+    assert_int_equal(tdm__address_parse("tcp:[::1]:80", &parsed), TDM_OK);
+    assert_int_equal(parsed.socket.any.sa_family, AF_INET6);
+}
+
+#define HANDSHAKE_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        HANDSHAKE_TEST(both_prove_themselves_and_tell_who_they_are),
+        HANDSHAKE_TEST(a_socket_file_is_for_its_user_only),
+        HANDSHAKE_TEST(a_live_address_is_not_taken_and_a_stale_one_is),
+        HANDSHAKE_TEST(a_wrong_token_is_refused_on_both_sides),
+        HANDSHAKE_TEST(garbage_of_a_stranger_is_dropped),
+        HANDSHAKE_TEST(a_stranger_with_a_good_hello_is_dropped_at_the_proof),
+        HANDSHAKE_TEST(a_reflected_proof_is_refused),
+        HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
+        HANDSHAKE_TEST(a_silent_stranger_is_dropped_after_the_limit),
+        HANDSHAKE_TEST(tcp_works_and_tells_its_port),
+        HANDSHAKE_TEST(an_address_where_nobody_listens_fails),
+        HANDSHAKE_TEST(what_is_no_address_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
