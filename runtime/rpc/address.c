@@ -77,7 +77,7 @@ tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out
 
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes)
 {
-    struct sockaddr_storage bound;
+    struct sockaddr_storage bound = {.ss_family = AF_UNSPEC};
     socklen_t bound_bytes = sizeof(bound);
     char host[64];
     char port[8];

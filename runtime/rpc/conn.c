@@ -12,22 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void tdm__conn_retain(struct tdm__conn *conn)
-{
-    TDM_ASSERT(conn->references > 0);
-    conn->references++;
-}
-
-void tdm__conn_release(struct tdm__conn *conn)
-{
-    TDM_ASSERT(conn->references > 0);
-    if (--conn->references > 0) {
-        return;
-    }
-    TDM_ASSERT(conn->state == CONN_ENDED);
-    free(conn);
-}
-
 /* ---- ending ------------------------------------------------------------------------------ */
 
 /* Lets go of everything but the memory and the calls. */
@@ -257,32 +241,4 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     TAILQ_INSERT_TAIL(&rpc->conns, conn, link);
     *conn_out = conn;
     return TDM_OK;
-}
-
-/* ---- asking ------------------------------------------------------------------------------ */
-
-void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg)
-{
-    conn->on_closed = fn;
-    conn->on_closed_arg = arg;
-}
-
-bool tdm__conn_is_open(const struct tdm__conn *conn)
-{
-    return conn->state == CONN_OPEN;
-}
-
-const struct tdm__identity *tdm__conn_peer(const struct tdm__conn *conn)
-{
-    return &conn->peer;
-}
-
-void tdm__conn_set_user(struct tdm__conn *conn, void *user)
-{
-    conn->user = user;
-}
-
-void *tdm__conn_user(const struct tdm__conn *conn)
-{
-    return conn->user;
 }

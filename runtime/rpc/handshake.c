@@ -190,7 +190,7 @@ static tdm_status answer_hello(struct tdm__conn *conn)
 /* The hello is at the start of the input, the MAC behind it, on both sides. */
 static tdm_status check_proof(struct tdm__conn *conn)
 {
-    struct tdm__identity peer;
+    struct tdm__identity peer = {.pid = 0};
     uint8_t mac[MAC_BYTES];
 
     TDM_TRY(read_hello(conn, &peer));

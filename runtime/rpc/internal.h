@@ -55,7 +55,7 @@ tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
 /* ---- endpoints (rpc.c) ------------------------------------------------------------------- */
 
 struct listener {
-    TAILQ_ENTRY(listener) link;
+    struct listener *next;
     struct tdm__rpc *rpc;     /* borrowed */
     struct tdm__watch *watch; /* owned */
     struct tdm__timer *pause; /* owned; accepts again after a lack of descriptors */
@@ -71,8 +71,8 @@ struct tdm__rpc {
     void *serve_arg;
     tdm__accepted_fn *accepted; /* may be NULL */
     void *accepted_arg;
-    tdm_writer *writer; /* owned; for replies */
-    TAILQ_HEAD(, listener) listeners;
+    tdm_writer *writer;         /* owned; for replies */
+    struct listener *listeners; /* owned */
     TAILQ_HEAD(, tdm__conn) conns;
     bool closing;
 };
@@ -177,11 +177,13 @@ struct tdm__conn {
     void *user;
 };
 
+/* handle.c */
+void tdm__conn_retain(struct tdm__conn *conn);
+void tdm__conn_release(struct tdm__conn *conn);
+
 /* conn.c */
 tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const char *label,
                             struct tdm__conn **conn_out);
-void tdm__conn_retain(struct tdm__conn *conn);
-void tdm__conn_release(struct tdm__conn *conn);
 /* Ends the connection for the reason of the last failure (tdm_error_detail).  Only from the
  * loop: it calls out. */
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason);
@@ -213,8 +215,8 @@ void tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);
 /* calls.c */
 tdm_status tdm__calls_init(struct calls *calls);
 void tdm__calls_fini(struct calls *calls);
-/* Hands the reply to its call, if it is still waited for. */
-void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *reply);
+/* Hands a reply to its call, if it is still waited for. */
+void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming);
 /* Completes one call whose deadline has passed and sets the timer for the others. */
 void tdm__calls_expire(struct tdm__conn *conn);
 /* Completes all, because the connection has ended for the reason in `detail`. */

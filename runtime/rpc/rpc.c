@@ -39,7 +39,6 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
     rpc->loop = loop;
     rpc->self = *self;
     memcpy(rpc->token, token, sizeof(rpc->token));
-    TAILQ_INIT(&rpc->listeners);
     TAILQ_INIT(&rpc->conns);
     *rpc_out = rpc;
     return TDM_OK;
@@ -47,7 +46,6 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
 
 static void listener_destroy(struct listener *listener)
 {
-    TAILQ_REMOVE(&listener->rpc->listeners, listener, link);
     tdm__watch_destroy(listener->watch);
     tdm__timer_destroy(listener->pause);
     if (listener->path[0] != '\0') {
@@ -65,8 +63,11 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
         return;
     }
     rpc->closing = true;
-    while (!TAILQ_EMPTY(&rpc->listeners)) {
-        listener_destroy(TAILQ_FIRST(&rpc->listeners));
+    while (rpc->listeners != NULL) {
+        struct listener *listener = rpc->listeners;
+
+        rpc->listeners = listener->next;
+        listener_destroy(listener);
     }
     while (!TAILQ_EMPTY(&rpc->conns)) {
         struct tdm__conn *conn = TAILQ_FIRST(&rpc->conns);
@@ -238,12 +239,14 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
     }
     listener->rpc = rpc;
     listener->fd = -1;
-    TAILQ_INSERT_TAIL(&rpc->listeners, listener, link);
     status = listener_init(listener, address, bound_out, bound_bytes);
     if (status != TDM_OK) {
         listener_destroy(listener);
+        return status;
     }
-    return status;
+    listener->next = rpc->listeners;
+    rpc->listeners = listener;
+    return TDM_OK;
 }
 
 /* ---- connecting -------------------------------------------------------------------------- */

@@ -93,7 +93,7 @@ void tdm__incoming_fail(struct tdm__incoming *incoming, tdm_status status, const
 /* ---- calls that leave -------------------------------------------------------------------- */
 
 /* A connection that is being made at once; calls may be sent already and leave when both sides
- * have proved themselves.  Never blocks. */
+ * have proved themselves.  Never blocks, except to look up a host name. */
 tdm_status tdm__rpc_connect(struct tdm__rpc *rpc, const char *address,
                             struct tdm__conn **conn_out);
 /* Over a connected socket (a socketpair); takes `fd` on TDM_OK.  `server` says which side waits

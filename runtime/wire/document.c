@@ -65,7 +65,7 @@ static tdm_status read_unsigned(struct reader *reader, size_t width, struct tdm_
 
 static tdm_status read_signed(struct reader *reader, size_t width, struct tdm_value *value)
 {
-    uint64_t bits;
+    uint64_t bits = 0;
     unsigned shift = (unsigned)(64 - 8 * width);
 
     TDM_TRY(read_number(reader, width, &bits));
@@ -78,7 +78,7 @@ static tdm_status read_signed(struct reader *reader, size_t width, struct tdm_va
 
 static tdm_status read_float(struct reader *reader, size_t width, struct tdm_value *value)
 {
-    uint64_t bits;
+    uint64_t bits = 0;
 
     TDM_TRY(read_number(reader, width, &bits));
     value->kind = TDM_DOUBLE;
@@ -157,7 +157,7 @@ static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_
 /* Reads all of a number, and of the other kinds the type and the count. */
 static tdm_status read_head(struct reader *reader, struct tdm_value *value)
 {
-    uint64_t tag;
+    uint64_t tag = 0;
 
     TDM_TRY(read_number(reader, 1, &tag));
     value->count = 0;
@@ -282,7 +282,7 @@ tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_ou
                          reader.offset, reader.size_bytes);
     }
     values_bytes = reader.values_count * sizeof(struct tdm_value);
-    document = malloc(sizeof(*document) + values_bytes + bytes.size_bytes);
+    document = calloc(1, sizeof(*document) + values_bytes + bytes.size_bytes);
     if (document == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", reader.values_count,
                          bytes.size_bytes);

@@ -68,33 +68,58 @@ static tdm_status check_map(const char *format, const char *inside)
     return is_key ? TDM_OK : bad_format(format, inside, "a key without a value");
 }
 
+/* The groups that are open at a place of the format. */
+struct groups {
+    const char *starts[GROUPS_MAX];
+    uint32_t count;
+};
+
+static tdm_status close_group(struct groups *groups, const char *format, const char *at)
+{
+    const char *start;
+
+    if (groups->count == 0) {
+        return bad_format(format, at, "a group closed that is not open");
+    }
+    start = groups->starts[--groups->count];
+    if (*at != (*start == '(' ? ')' : '}')) {
+        return bad_format(format, at, "a group closed by the other bracket");
+    }
+    return *start == '{' ? check_map(format, start + 1) : TDM_OK;
+}
+
+static tdm_status open_group(struct groups *groups, const char *format, const char *at)
+{
+    if (groups->count == GROUPS_MAX) {
+        return bad_format(format, at, "groups nested too deep");
+    }
+    groups->starts[groups->count++] = at;
+    return TDM_OK;
+}
+
 /* Letters known, groups closed, maps made of pairs. */
 static tdm_status check_format(const char *format, const char *letters)
 {
-    char closing[GROUPS_MAX];
-    const char *open[GROUPS_MAX];
-    uint32_t groups = 0;
+    struct groups groups = {.count = 0};
 
     for (const char *at = format; *at != '\0'; at++) {
+        tdm_status status = TDM_OK;
+
         if (strchr(letters, *at) == NULL) {
             return bad_format(format, at, "unknown letter");
         }
         if (*at == '(' || *at == '{') {
-            if (groups == GROUPS_MAX) {
-                return bad_format(format, at, "groups nested too deep");
-            }
-            open[groups] = at;
-            closing[groups++] = *at == '(' ? ')' : '}';
-        } else if (*at == ')' || *at == '}') {
-            if (groups == 0 || closing[--groups] != *at) {
-                return bad_format(format, at, "a group closed that is not open");
-            }
-            if (*at == '}') {
-                TDM_TRY(check_map(format, open[groups] + 1));
-            }
+            status = open_group(&groups, format, at);
+        } else if (group_ends(at)) {
+            status = close_group(&groups, format, at);
+        }
+        if (status != TDM_OK) {
+            return status;
         }
     }
-    return groups == 0 ? TDM_OK : bad_format(format, open[groups - 1], "a group never closed");
+    return groups.count == 0
+               ? TDM_OK
+               : bad_format(format, groups.starts[groups.count - 1], "a group never closed");
 }
 
 /* ---- packing ----------------------------------------------------------------------------- */
@@ -320,34 +345,40 @@ static tdm_status mismatch(const char *where, char letter, const tdm_value *valu
 }
 
 /* Checks `array` against the group that starts at `format`; `where` is "argument 2: " or "". */
-static tdm_status check_values(const tdm_value *array, const char *format, const char *where)
+static tdm_status check_count(const tdm_value *array, const char *format, const char *where)
 {
-    uint32_t wanted = items_count(format);
+    const char *end = format;
     char shape[SHAPE_BYTES];
-    uint32_t index = 0;
 
     if (tdm_value_kind_of(array) != TDM_ARRAY) {
         return mismatch(where, '(', array);
     }
-    if (array->count != wanted) {
-        const char *end = format;
-
-        while (!group_ends(end)) {
-            end = item_end(end);
-        }
-        return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where,
-                         (int)(end - format), format, array->count, shape_text(array, shape));
+    if (array->count == items_count(format)) {
+        return TDM_OK;
     }
-    for (; !group_ends(format); format = item_end(format)) {
-        const tdm_value *value = tdm_value_at(array, index++);
+    while (!group_ends(end)) {
+        end = item_end(end);
+    }
+    return tdm__fail(TDM_E_TYPE, "%swanted (%.*s), got %u values %s", where,
+                     (int)(end - format), format, array->count, shape_text(array, shape));
+}
+
+static tdm_status check_values(const tdm_value *array, const char *format, const char *where)
+{
+    TDM_TRY(check_count(array, format, where));
+    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+        const tdm_value *value = tdm_value_at(array, index);
+        tdm_status status = TDM_OK;
         char inner[SHAPE_BYTES];
 
-        (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index);
+        (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index + 1);
         if (!matches(value, *format)) {
-            return mismatch(inner, *format, value);
+            status = mismatch(inner, *format, value);
+        } else if (*format == '(') {
+            status = check_values(value, format + 1, inner);
         }
-        if (*format == '(') {
-            TDM_TRY(check_values(value, format + 1, inner));
+        if (status != TDM_OK) {
+            return status;
         }
     }
     return TDM_OK;

@@ -10,7 +10,7 @@
 /* A frame is the header, the method's name (calls only, no NUL), the payload.  File descriptors
  * travel with its first byte.  All numbers are little-endian. */
 enum { TDM__FRAME_HEADER_BYTES = 56, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAME_FDS_MAX = 8 };
-#define TDM__FRAME_BYTES_MAX (256u << 20)
+#define TDM__FRAME_BYTES_MAX 268435456u /* 256 MiB */
 
 enum tdm__frame_kind { TDM__FRAME_CALL = 1, TDM__FRAME_REPLY = 2 };
 

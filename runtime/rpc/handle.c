@@ -1,0 +1,48 @@
+/* handle.c - the count that keeps a connection, and what its users may ask of it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
+#include "runtime/rpc/internal.h"
+
+#include <stdlib.h>
+
+void tdm__conn_retain(struct tdm__conn *conn)
+{
+    TDM_ASSERT(conn->references > 0);
+    conn->references++;
+}
+
+void tdm__conn_release(struct tdm__conn *conn)
+{
+    TDM_ASSERT(conn->references > 0);
+    if (--conn->references > 0) {
+        return;
+    }
+    TDM_ASSERT(conn->state == CONN_ENDED);
+    free(conn);
+}
+
+void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg)
+{
+    conn->on_closed = fn;
+    conn->on_closed_arg = arg;
+}
+
+bool tdm__conn_is_open(const struct tdm__conn *conn)
+{
+    return conn->state == CONN_OPEN;
+}
+
+const struct tdm__identity *tdm__conn_peer(const struct tdm__conn *conn)
+{
+    return &conn->peer;
+}
+
+void tdm__conn_set_user(struct tdm__conn *conn, void *user)
+{
+    conn->user = user;
+}
+
+void *tdm__conn_user(const struct tdm__conn *conn)
+{
+    return conn->user;
+}
