@@ -1,0 +1,403 @@
+/* engine.c - one tensor-parallel rank of an engine. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/colocated_rl/library.h"
+#include "examples/colocated_rl/network.h"
+#include "examples/colocated_rl/ops.h"
+#include "examples/colocated_rl/random.h"
+#include "examples/colocated_rl/sampler.h"
+#include "examples/colocated_rl/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum region { WEIGHTS, KV_CACHE, WORKSPACE, REGIONS };
+
+/* A prompt of the present wave, computed once for the sequences that follow each other with it.
+ */
+struct prefix {
+    uint32_t first; /* slot, and row of the prefill */
+    uint32_t count;
+};
+
+/* An answer that is being made. */
+struct sequence {
+    uint32_t prefix;
+    uint32_t first; /* slot of its own tokens */
+    uint64_t seed;
+    struct tdm_completion *completion; /* borrowed */
+};
+
+struct engine {
+    const struct tdm_rank_context *context; /* borrowed */
+    struct settings settings;
+    struct model model; /* this rank's part */
+    struct network network;
+    uint8_t *loaded; /* owned: by tensor, since the update began */
+
+    /* The wave: as many prompts as fit at once.  All owned. */
+    struct row *rows;           /* max_total_tokens */
+    struct prefix *prefixes;    /* max_running_requests */
+    struct sequence *sequences; /* max_running_requests */
+    uint32_t *running;          /* sequences of the rows of a decoding pass */
+    uint32_t rows_count, prefixes_count, sequences_count, slots_count;
+
+    float *ends;   /* hidden values of the prefixes' last tokens, a row each */
+    float *logits; /* max_running_requests × vocab_size */
+};
+
+/* ---- life -------------------------------------------------------------------------------- */
+
+static void engine_close(void *state)
+{
+    struct engine *engine = state;
+
+    if (engine == NULL) {
+        return;
+    }
+    network_fini(&engine->network);
+    model_fini(&engine->model);
+    free(engine->loaded);
+    free(engine->rows);
+    free(engine->prefixes);
+    free(engine->sequences);
+    free(engine->running);
+    free(engine);
+}
+
+static tdm_status make(struct engine *engine)
+{
+    const struct tdm_rank_context *context = engine->context;
+    const struct settings *settings = &engine->settings;
+
+    TDM_TRY(settings_read(&engine->settings, context->config));
+    TDM_TRY(model_init(&engine->model, &settings->shape, context->ranks_count));
+    engine->network = (struct network){
+        .model = &engine->model,
+        .group = context->ranks_count > 1 ? context->group : NULL,
+        .rows_max = settings->max_running_requests,
+        .slots_max = settings->max_total_tokens,
+    };
+    TDM_TRY(network_init(&engine->network));
+    engine->loaded = calloc(engine->model.tensors_count, sizeof(*engine->loaded));
+    engine->rows = calloc(settings->max_total_tokens, sizeof(*engine->rows));
+    engine->prefixes = calloc(settings->max_running_requests, sizeof(*engine->prefixes));
+    engine->sequences = calloc(settings->max_running_requests, sizeof(*engine->sequences));
+    engine->running = calloc(settings->max_running_requests, sizeof(*engine->running));
+    if (engine->loaded == NULL || engine->rows == NULL || engine->prefixes == NULL ||
+        engine->sequences == NULL || engine->running == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "engine.max_running_requests %u, max_total_tokens %u",
+                        settings->max_running_requests, settings->max_total_tokens);
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
+{
+    struct engine *engine = calloc(1, sizeof(*engine));
+    tdm_status status;
+
+    if (engine == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "an engine of %zu bytes", sizeof(*engine));
+    }
+    ops_start();
+    engine->context = context;
+    status = make(engine);
+    if (status != TDM_OK) {
+        engine_close(engine);
+        return status;
+    }
+    *state_out = engine;
+    return TDM_OK;
+}
+
+static size_t ends_floats(const struct engine *engine)
+{
+    return (size_t)engine->settings.max_running_requests * engine->model.shape.hidden_size;
+}
+
+static size_t logits_floats(const struct engine *engine)
+{
+    return (size_t)engine->settings.max_running_requests * engine->model.shape.vocab_size;
+}
+
+/* Weights are kept through a pause, because an update need not follow. */
+static tdm_status engine_regions(void *state,
+                                 struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                                 uint32_t *count_out)
+{
+    const struct engine *engine = state;
+    const struct network *network = &engine->network;
+    size_t workspace = network_values_floats(&engine->model, network->rows_max, 0) +
+                       ends_floats(engine) + logits_floats(engine);
+    size_t cache = network_cache_floats(&engine->model, network->slots_max);
+
+    specs[WEIGHTS] = (struct tdm_region_spec){"weights", engine->model.elements * sizeof(float),
+                                              TDM_REGION_KEEP};
+    specs[KV_CACHE] =
+        (struct tdm_region_spec){"kv_cache", cache * sizeof(float), TDM_REGION_DROP};
+    specs[WORKSPACE] =
+        (struct tdm_region_spec){"workspace", workspace * sizeof(float), TDM_REGION_DROP};
+    *count_out = REGIONS;
+    return TDM_OK;
+}
+
+static tdm_status engine_start(void *state, void *const *addresses)
+{
+    struct engine *engine = state;
+
+    memset(addresses[WEIGHTS], 0, engine->model.elements * sizeof(float));
+    engine->network.weights = addresses[WEIGHTS];
+    network_place(&engine->network, addresses[WORKSPACE], addresses[KV_CACHE]);
+    engine->ends = (float *)addresses[WORKSPACE] +
+                   network_values_floats(&engine->model, engine->network.rows_max, 0);
+    engine->logits = engine->ends + ends_floats(engine);
+    return TDM_OK;
+}
+
+/* ---- weights ----------------------------------------------------------------------------- */
+
+static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
+                              uint32_t tensors_count)
+{
+    struct engine *engine = state;
+
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        uint32_t index = model_find(&engine->model, tensors[i].info.name);
+
+        if (index == engine->model.tensors_count) {
+            return tdm_fail(TDM_E_INVAL, "the model has no tensor %s", tensors[i].info.name);
+        }
+        TDM_TRY(model_cut(&engine->model, index, engine->context->rank, &tensors[i],
+                          (float *)weights + engine->model.offsets[index]));
+        engine->loaded[index] = 1;
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_complete(void *state)
+{
+    const struct engine *engine = state;
+    uint32_t missing = 0;
+    const char *name = NULL;
+
+    for (uint32_t i = engine->model.tensors_count; i-- > 0;) {
+        if (!engine->loaded[i]) {
+            missing++;
+            name = engine->model.tensors[i].name;
+        }
+    }
+    return missing == 0 ? TDM_OK
+                        : tdm_fail(TDM_E_STATE, "%u of %u tensors have not come, first %s",
+                                   missing, engine->model.tensors_count, name);
+}
+
+static void engine_begin(void *state)
+{
+    struct engine *engine = state;
+
+    memset(engine->loaded, 0, engine->model.tensors_count);
+}
+
+/* Nothing computed outlives generate(). */
+static tdm_status engine_flush_cache(void *state)
+{
+    (void)state;
+    return TDM_OK;
+}
+
+/* ---- a wave of answers ------------------------------------------------------------------- */
+
+/* Adds a prompt's tokens to the prefill. */
+static void add_prefix(struct engine *engine, const int32_t *tokens, uint32_t count)
+{
+    struct prefix *prefix = &engine->prefixes[engine->prefixes_count++];
+
+    *prefix = (struct prefix){.first = engine->slots_count, .count = count};
+    for (uint32_t i = 0; i < count; i++) {
+        engine->rows[engine->rows_count++] =
+            (struct row){.token = tokens[i], .slot = prefix->first + i, .first = prefix->first};
+    }
+    engine->slots_count += count;
+}
+
+/* Takes as many of the prompts as fit; returns their number in *taken_out, at least one. */
+static tdm_status gather_wave(struct engine *engine, const struct tdm_prompt *prompts,
+                              uint32_t prompts_count, uint32_t tokens_max, uint32_t *taken_out)
+{
+    const struct settings *settings = &engine->settings;
+    uint32_t most = settings->max_running_requests;
+    int32_t *tokens = calloc(settings->prompt_max, sizeof(*tokens));
+    tdm_status status = tokens == NULL ? tdm_fail(TDM_E_NOMEM, "a prompt") : TDM_OK;
+    uint32_t taken = 0;
+
+    engine->rows_count = engine->prefixes_count = engine->slots_count = 0;
+    for (; status == TDM_OK && taken < prompts_count && taken < most; taken++) {
+        int follows = taken > 0 && strcmp(prompts[taken].text, prompts[taken - 1].text) == 0;
+        uint32_t count = 0;
+
+        status = tokenizer_encode(&settings->tokenizer, prompts[taken].text, TOKEN_ANSWER,
+                                  tokens, settings->prompt_max, &count);
+        if (status != TDM_OK ||
+            engine->slots_count + count + tokens_max > settings->max_total_tokens) {
+            break;
+        }
+        if (!follows) {
+            add_prefix(engine, tokens, count);
+        }
+        engine->sequences[taken] = (struct sequence){
+            .prefix = engine->prefixes_count - 1,
+            .first = engine->slots_count,
+            .seed = prompts[taken].seed,
+        };
+        engine->slots_count += tokens_max - 1;
+    }
+    free(tokens);
+    engine->sequences_count = taken;
+    *taken_out = taken;
+    return status;
+}
+
+/* Computes all prompts, in passes of as many rows as there is room for, and keeps the hidden
+ * values of their ends. */
+static tdm_status prefill(struct engine *engine)
+{
+    struct network *network = &engine->network;
+    size_t width = engine->model.shape.hidden_size;
+    uint32_t prefix = 0;
+    size_t end = engine->prefixes[0].count - 1; /* row of the prefix's last token */
+
+    for (size_t from = 0; from < engine->rows_count; from += network->rows_max) {
+        size_t count = engine->rows_count - from < network->rows_max ? engine->rows_count - from
+                                                                     : network->rows_max;
+
+        TDM_TRY(network_forward(network, engine->rows + from, count));
+        while (prefix < engine->prefixes_count && end < from + count) {
+            memcpy(engine->ends + prefix * width, network->hidden + (end - from) * width,
+                   width * sizeof(float));
+            prefix++;
+            end += prefix < engine->prefixes_count ? engine->prefixes[prefix].count : 0;
+        }
+    }
+    return TDM_OK;
+}
+
+/* Turns hidden values into log-probabilities, a row each. */
+static void predict(struct engine *engine, const float *hidden, size_t count,
+                    double temperature)
+{
+    size_t width = engine->model.shape.vocab_size;
+    float scale = temperature > 0.0 ? (float)(1.0 / temperature) : 1.0F;
+
+    network_head(&engine->network, hidden, count, engine->logits);
+    for (size_t row = 0; row < count; row++) {
+        log_softmax(engine->logits + row * width, width, scale);
+    }
+}
+
+/* Gives the sequence its next token, by the log-probabilities of `row`. */
+static void extend(struct engine *engine, struct sequence *sequence, size_t row,
+                   double temperature)
+{
+    size_t width = engine->model.shape.vocab_size;
+    const float *logprobs = engine->logits + row * width;
+    struct tdm_completion *completion = sequence->completion;
+    uint32_t at = completion->tokens_count++;
+    int32_t token = temperature > 0.0
+                        ? sampler_draw(logprobs, width, random_uniform(sequence->seed, at))
+                        : sampler_best(logprobs, width);
+
+    completion->tokens[at] = token;
+    completion->logprobs[at] = logprobs[token];
+    completion->finished = token == TOKEN_END;
+}
+
+/* One row for each sequence that goes on; returns how many there are. */
+static uint32_t gather_running(struct engine *engine, uint32_t tokens_max)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < engine->sequences_count; i++) {
+        const struct sequence *sequence = &engine->sequences[i];
+        const struct prefix *prefix = &engine->prefixes[sequence->prefix];
+        uint32_t made = sequence->completion->tokens_count;
+
+        if (sequence->completion->finished || made == tokens_max) {
+            continue;
+        }
+        engine->running[count] = i;
+        engine->rows[count++] = (struct row){
+            .token = sequence->completion->tokens[made - 1],
+            .slot = sequence->first + made - 1,
+            .first = sequence->first,
+            .prefix_first = prefix->first,
+            .prefix_count = prefix->count,
+        };
+    }
+    return count;
+}
+
+static tdm_status answer_wave(struct engine *engine, const struct tdm_sampling *sampling)
+{
+    uint32_t count;
+
+    TDM_TRY(prefill(engine));
+    predict(engine, engine->ends, engine->prefixes_count, sampling->temperature);
+    for (uint32_t i = 0; i < engine->sequences_count; i++) {
+        struct sequence *sequence = &engine->sequences[i];
+
+        extend(engine, sequence, sequence->prefix, sampling->temperature);
+    }
+    while ((count = gather_running(engine, sampling->tokens_max)) > 0) {
+        TDM_TRY(network_forward(&engine->network, engine->rows, count));
+        predict(engine, engine->network.hidden, count, sampling->temperature);
+        for (uint32_t row = 0; row < count; row++) {
+            extend(engine, &engine->sequences[engine->running[row]], row,
+                   sampling->temperature);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
+                                  uint32_t prompts_count, const struct tdm_sampling *sampling,
+                                  struct tdm_completion *completions)
+{
+    struct engine *engine = state;
+    uint32_t taken;
+
+    if (sampling->tokens_max == 0 || sampling->tokens_max > engine->settings.answer_max) {
+        return tdm_fail(TDM_E_INVAL, "%u tokens an answer, wanted 1 to %u",
+                        sampling->tokens_max, engine->settings.answer_max);
+    }
+    for (uint32_t done = 0; done < prompts_count; done += taken) {
+        TDM_TRY(gather_wave(engine, prompts + done, prompts_count - done, sampling->tokens_max,
+                            &taken));
+        for (uint32_t i = 0; i < taken; i++) {
+            engine->sequences[i].completion = &completions[done + i];
+            completions[done + i].tokens_count = 0;
+            completions[done + i].finished = 0;
+        }
+        TDM_TRY(answer_wave(engine, sampling));
+    }
+    for (uint32_t i = 0; i < prompts_count; i++) {
+        struct tdm_completion *completion = &completions[i];
+
+        tokenizer_decode(&engine->settings.tokenizer, completion->tokens,
+                         completion->tokens_count - (completion->finished ? 1 : 0),
+                         completion->text, completion->text_bytes_max);
+    }
+    return TDM_OK;
+}
+
+const struct tdm_engine_ops engine_ops = {
+    .size_bytes = sizeof(struct tdm_engine_ops),
+    .open = engine_open,
+    .regions = engine_regions,
+    .start = engine_start,
+    .load = engine_load,
+    .complete = engine_complete,
+    .begin = engine_begin,
+    .flush_cache = engine_flush_cache,
+    .generate = engine_generate,
+    .close = engine_close,
+};

@@ -1,0 +1,229 @@
+/* shard.c - one rank's share of the parameters and of what AdamW remembers about them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/colocated_rl/shard.h"
+
+#include "examples/colocated_rl/random.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static void make_slices(struct shard *shard)
+{
+    const struct model *model = shard->model;
+
+    for (uint32_t i = 0; i < model->tensors_count; i++) {
+        size_t from = model->offsets[i];
+        size_t to = from + tdm_tensor_elements(&model->tensors[i]);
+        size_t start = larger(from, shard->first);
+        size_t end = smaller(to, shard->first + shard->count);
+
+        if (start < end) {
+            shard->slices[shard->slices_count++] = (struct tdm_slice){
+                .tensor = i, .flat = 1, .offset = {start - from}, .extent = {end - start}};
+        }
+    }
+}
+
+tdm_status shard_init(struct shard *shard, const struct model *model, tdm_group *group,
+                      uint32_t rank, uint32_t ranks_count)
+{
+    *shard = (struct shard){
+        .model = model,
+        .group = group,
+        .ranks_count = ranks_count,
+        .count = (model->elements + ranks_count - 1) / ranks_count,
+    };
+    shard->first = rank * shard->count;
+    shard->slices = calloc(model->tensors_count, sizeof(*shard->slices));
+    if (shard->slices == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "slices of %" PRIu32 " tensors", model->tensors_count);
+    }
+    make_slices(shard);
+    return TDM_OK;
+}
+
+void shard_fini(struct shard *shard)
+{
+    free(shard->slices);
+    *shard = (struct shard){0};
+}
+
+/* Where a slice starts in this share. */
+static size_t slice_start(const struct shard *shard, const struct tdm_slice *slice)
+{
+    return shard->model->offsets[slice->tensor] + slice->offset[0] - shard->first;
+}
+
+void shard_place(struct shard *shard, float *parameters)
+{
+    shard->parameters = parameters;
+    for (uint32_t i = 0; i < shard->slices_count; i++) {
+        shard->slices[i].address = parameters + slice_start(shard, &shard->slices[i]);
+    }
+}
+
+/* Norms are vectors, everything else is a matrix. */
+static int is_norm(const struct shard *shard, const struct tdm_slice *slice)
+{
+    return shard->model->tensors[slice->tensor].dims_count == 1;
+}
+
+void shard_randomise(struct shard *shard, uint64_t seed, double deviation)
+{
+    memset(shard->parameters, 0, shard->count * sizeof(float));
+    for (uint32_t i = 0; i < shard->slices_count; i++) {
+        const struct tdm_slice *slice = &shard->slices[i];
+        size_t start = slice_start(shard, slice);
+
+        for (size_t at = start; at < start + slice->extent[0]; at++) {
+            shard->parameters[at] =
+                is_norm(shard, slice)
+                    ? 1.0F
+                    : (float)(deviation * random_normal(seed, shard->first + at));
+        }
+    }
+}
+
+static tdm_status read_slice(struct shard *shard, const tdm_safetensors *file,
+                             const struct tdm_slice *slice)
+{
+    const struct tdm_tensor_info *info = &shard->model->tensors[slice->tensor];
+    const struct tdm_tensor_view *view = tdm_safetensors_find(file, info->name);
+    float *whole;
+    tdm_status status;
+
+    if (view == NULL) {
+        return tdm_fail(TDM_E_NOT_FOUND, "the checkpoint has no tensor %s", info->name);
+    }
+    whole = malloc(tdm_tensor_bytes(info));
+    if (whole == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "tensor %s of %" PRIu64 " bytes", info->name,
+                        tdm_tensor_bytes(info));
+    }
+    status = model_cut(shard->model, slice->tensor, 0, view, whole);
+    if (status == TDM_OK) {
+        memcpy(shard->parameters + slice_start(shard, slice), whole + slice->offset[0],
+               slice->extent[0] * sizeof(float));
+    }
+    free(whole);
+    return status;
+}
+
+tdm_status shard_read(struct shard *shard, const char *directory)
+{
+    char path[1024];
+    tdm_safetensors *file;
+    tdm_status status = TDM_OK;
+
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors", directory);
+    TDM_TRY(tdm_safetensors_open(path, &file));
+    memset(shard->parameters, 0, shard->count * sizeof(float));
+    for (uint32_t i = 0; i < shard->slices_count && status == TDM_OK; i++) {
+        status = read_slice(shard, file, &shard->slices[i]);
+    }
+    tdm_safetensors_close(file);
+    return status;
+}
+
+void shard_forget_moments(struct shard *shard)
+{
+    memset(shard->mean, 0, shard->count * sizeof(float));
+    memset(shard->square, 0, shard->count * sizeof(float));
+}
+
+tdm_status shard_gather(const struct shard *shard, const float *share, float *all)
+{
+    if (shard->group == NULL) {
+        memcpy(all, share, shard->count * sizeof(float));
+        return TDM_OK;
+    }
+    return tdm_group_all_gather(shard->group, share, shard->count * sizeof(float), all);
+}
+
+static tdm_status reduce(struct shard *shard, const float *gradients)
+{
+    if (shard->group == NULL) {
+        memcpy(shard->gradients, gradients, shard->count * sizeof(float));
+        return TDM_OK;
+    }
+    return tdm_group_reduce_scatter(shard->group, gradients, shard->count, shard->gradients);
+}
+
+static tdm_status measure(const struct shard *shard, double *norm_out)
+{
+    double squares = 0.0;
+
+    for (size_t i = 0; i < shard->count; i++) {
+        squares += (double)shard->gradients[i] * (double)shard->gradients[i];
+    }
+    if (shard->group != NULL) {
+        TDM_TRY(tdm_group_all_reduce_double(shard->group, &squares, 1, TDM_SUM));
+    }
+    *norm_out = sqrt(squares);
+    return isfinite(*norm_out)
+               ? TDM_OK
+               : tdm_fail(TDM_E_METHOD, "the gradient is not finite (%g)", *norm_out);
+}
+
+static void decay(struct shard *shard, float factor)
+{
+    for (uint32_t i = 0; i < shard->slices_count; i++) {
+        const struct tdm_slice *slice = &shard->slices[i];
+        float *values = shard->parameters + slice_start(shard, slice);
+
+        for (size_t at = 0; at < slice->extent[0] && !is_norm(shard, slice); at++) {
+            values[at] *= factor;
+        }
+    }
+}
+
+static void adam(struct shard *shard, const struct optimizer_settings *settings, float scale,
+                 const struct shard_step *step)
+{
+    float beta1 = (float)settings->beta1;
+    float beta2 = (float)settings->beta2;
+    double number = (double)step->number;
+    float stride = (float)(step->lr / (1.0 - pow(settings->beta1, number)));
+    float widen = (float)(1.0 / sqrt(1.0 - pow(settings->beta2, number)));
+    float eps = (float)settings->eps;
+
+    for (size_t i = 0; i < shard->count; i++) {
+        float gradient = scale * shard->gradients[i];
+        float mean = beta1 * shard->mean[i] + (1.0F - beta1) * gradient;
+        float square = beta2 * shard->square[i] + (1.0F - beta2) * gradient * gradient;
+
+        shard->mean[i] = mean;
+        shard->square[i] = square;
+        shard->parameters[i] -= stride * mean / (sqrtf(square) * widen + eps);
+    }
+}
+
+tdm_status shard_learn(struct shard *shard, const struct optimizer_settings *settings,
+                       const float *gradients, struct shard_step *step)
+{
+    double scale = 1.0;
+
+    TDM_TRY(reduce(shard, gradients));
+    TDM_TRY(measure(shard, &step->grad_norm));
+    if (settings->clip_grad > 0.0) {
+        scale = fmin(1.0, settings->clip_grad / (step->grad_norm + 1e-6));
+    }
+    if (settings->weight_decay != 0.0) {
+        decay(shard, (float)(1.0 - step->lr * settings->weight_decay));
+    }
+    adam(shard, settings, (float)scale, step);
+    return TDM_OK;
+}

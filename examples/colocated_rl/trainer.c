@@ -1,0 +1,338 @@
+/* trainer.c - one data-parallel rank of the trainer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/colocated_rl/checkpoint.h"
+#include "examples/colocated_rl/lesson.h"
+#include "examples/colocated_rl/library.h"
+#include "examples/colocated_rl/ops.h"
+#include "examples/colocated_rl/shard.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the memory lies, in the order in which regions are declared.  Only shares are kept
+ * while the engines have the device; what is made anew in each step is dropped. */
+enum region { PARAMETERS, OPTIMIZER, REFERENCE, GRADIENTS, WORKSPACE, REGIONS };
+
+struct trainer {
+    const struct tdm_rank_context *context; /* borrowed */
+    struct settings settings;
+    struct model model;
+    struct shard shard;
+    struct lesson_memory memory;
+
+    float *reference;     /* share of the weights at the start of reinforcement */
+    float *all_weights;   /* everybody's shares, while a step lasts */
+    float *all_gradients; /* the like */
+
+    int supervised;      /* the kind of the last step */
+    uint64_t adam_steps; /* since that kind began */
+};
+
+static size_t all_floats(const struct trainer *trainer)
+{
+    return trainer->shard.count * trainer->shard.ranks_count;
+}
+
+static size_t logits_floats(const struct trainer *trainer)
+{
+    return (size_t)trainer->settings.max_tokens_per_gpu * trainer->settings.shape.vocab_size;
+}
+
+static int has_reference(const struct trainer *trainer)
+{
+    return trainer->settings.grpo.kl_loss_coef != 0.0;
+}
+
+static void trainer_close(void *state)
+{
+    struct trainer *trainer = state;
+
+    if (trainer == NULL) {
+        return;
+    }
+    pack_fini(&trainer->memory.pack);
+    network_fini(&trainer->memory.network);
+    shard_fini(&trainer->shard);
+    model_fini(&trainer->model);
+    free(trainer);
+}
+
+static tdm_status make(struct trainer *trainer)
+{
+    const struct tdm_rank_context *context = trainer->context;
+
+    TDM_TRY(settings_read(&trainer->settings, context->config));
+    TDM_TRY(model_init(&trainer->model, &trainer->settings.shape, 1));
+    TDM_TRY(shard_init(&trainer->shard, &trainer->model,
+                       context->ranks_count > 1 ? context->group : NULL, context->rank,
+                       context->ranks_count));
+    trainer->memory.network = (struct network){
+        .model = &trainer->model,
+        .rows_max = trainer->settings.max_tokens_per_gpu,
+        .slots_max = trainer->settings.max_tokens_per_gpu,
+        .keeps_layers = 1,
+    };
+    TDM_TRY(network_init(&trainer->memory.network));
+    return pack_init(&trainer->memory.pack, &trainer->settings);
+}
+
+static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
+{
+    struct trainer *trainer = calloc(1, sizeof(*trainer));
+    tdm_status status;
+
+    if (trainer == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "a trainer of %zu bytes", sizeof(*trainer));
+    }
+    ops_start();
+    trainer->context = context;
+    status = make(trainer);
+    if (status != TDM_OK) {
+        trainer_close(trainer);
+        return status;
+    }
+    *state_out = trainer;
+    return TDM_OK;
+}
+
+static size_t workspace_floats(const struct trainer *trainer)
+{
+    size_t rows = trainer->settings.max_tokens_per_gpu;
+
+    return all_floats(trainer) + network_values_floats(&trainer->model, rows, 1) +
+           network_cache_floats(&trainer->model, rows) +
+           network_backward_floats(&trainer->model, rows) + 2 * logits_floats(trainer);
+}
+
+static tdm_status trainer_regions(void *state,
+                                  struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                                  uint32_t *count_out)
+{
+    const struct trainer *trainer = state;
+    size_t share = trainer->shard.count * sizeof(float);
+    const struct tdm_region_spec wanted[REGIONS] = {
+        [PARAMETERS] = {"parameters", share, TDM_REGION_KEEP},
+        [OPTIMIZER] = {"optimizer", 2 * share, TDM_REGION_KEEP},
+        [REFERENCE] = {"reference", share, TDM_REGION_KEEP},
+        [GRADIENTS] = {"gradients", share + all_floats(trainer) * sizeof(float),
+                       TDM_REGION_DROP},
+        [WORKSPACE] = {"workspace", workspace_floats(trainer) * sizeof(float), TDM_REGION_DROP},
+    };
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < REGIONS; i++) {
+        if (i != REFERENCE || has_reference(trainer)) {
+            specs[count++] = wanted[i];
+        }
+    }
+    *count_out = count;
+    return TDM_OK;
+}
+
+static void place_workspace(struct trainer *trainer, float *workspace)
+{
+    struct lesson_memory *memory = &trainer->memory;
+    size_t rows = trainer->settings.max_tokens_per_gpu;
+    float *values = workspace + all_floats(trainer);
+    float *cache = values + network_values_floats(&trainer->model, rows, 1);
+
+    trainer->all_weights = workspace;
+    memory->network.weights = workspace;
+    network_place(&memory->network, values, cache);
+    memory->scratch = cache + network_cache_floats(&trainer->model, rows);
+    memory->logits = memory->scratch + network_backward_floats(&trainer->model, rows);
+    memory->logit_gradients = memory->logits + logits_floats(trainer);
+}
+
+static tdm_status trainer_start(void *state, void *const *addresses)
+{
+    struct trainer *trainer = state;
+    struct shard *shard = &trainer->shard;
+    uint32_t next = REFERENCE;
+
+    shard_place(shard, addresses[PARAMETERS]);
+    shard->mean = addresses[OPTIMIZER];
+    shard->square = shard->mean + shard->count;
+    if (has_reference(trainer)) {
+        trainer->reference = addresses[next++];
+    }
+    shard->gradients = addresses[next++];
+    trainer->all_gradients = shard->gradients + shard->count;
+    place_workspace(trainer, addresses[next]);
+
+    shard_forget_moments(shard);
+    if (trainer->settings.path != NULL) {
+        TDM_TRY(shard_read(shard, trainer->settings.path));
+    } else {
+        shard_randomise(shard, trainer->context->seed, trainer->settings.initializer_range);
+    }
+    if (has_reference(trainer)) {
+        memcpy(trainer->reference, shard->parameters, shard->count * sizeof(float));
+    }
+    return TDM_OK;
+}
+
+static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
+                                 uint32_t *tensors_count_out,
+                                 const struct tdm_slice **slices_out,
+                                 uint32_t *slices_count_out)
+{
+    const struct trainer *trainer = state;
+
+    *tensors_out = trainer->model.tensors;
+    *tensors_count_out = trainer->model.tensors_count;
+    *slices_out = trainer->shard.slices;
+    *slices_count_out = trainer->shard.slices_count;
+    return TDM_OK;
+}
+
+/* Reinforcement starts with fresh moments, and its start is what the KL term holds on to. */
+static void turn_to(struct trainer *trainer, int supervised)
+{
+    if (trainer->adam_steps > 0 && supervised == trainer->supervised) {
+        return;
+    }
+    trainer->supervised = supervised;
+    trainer->adam_steps = 0;
+    shard_forget_moments(&trainer->shard);
+    if (!supervised && has_reference(trainer)) {
+        memcpy(trainer->reference, trainer->shard.parameters,
+               trainer->shard.count * sizeof(float));
+    }
+}
+
+static void append(struct tdm_metrics *metrics, const char *name, double value)
+{
+    struct tdm_metric *entry = &metrics->entries[metrics->count++];
+
+    (void)strncpy(entry->name, name, sizeof(entry->name) - 1);
+    entry->value = value;
+}
+
+static void report(const struct lesson *lesson, const struct shard_step *step,
+                   struct tdm_metrics *metrics)
+{
+    const double *sums = lesson->sums;
+    double tokens = sums[SUM_TOKENS] > 0.0 ? sums[SUM_TOKENS] : 1.0;
+    double samples = sums[SUM_SAMPLES] > 0.0 ? sums[SUM_SAMPLES] : 1.0;
+
+    *metrics = (struct tdm_metrics){0};
+    append(metrics, "loss", sums[SUM_LOSS] / tokens);
+    append(metrics, "grad_norm", step->grad_norm);
+    append(metrics, "lr", step->lr);
+    append(metrics, "tokens", sums[SUM_TOKENS]);
+    if (lesson->batch->supervised) {
+        return;
+    }
+    append(metrics, "reward", sums[SUM_REWARD] / samples);
+    append(metrics, "logprob_diff_max", lesson->difference_max);
+    append(metrics, "logprob_diff_mean", sums[SUM_DIFFERENCE] / tokens);
+    append(metrics, "kl", sums[SUM_KL] / tokens);
+    append(metrics, "clip_fraction", sums[SUM_CLIPPED] / tokens);
+    if (lesson->settings->grpo.kl_loss_coef != 0.0) {
+        append(metrics, "kl_start", sums[SUM_KL_START] / tokens);
+    }
+}
+
+static tdm_status learn(struct trainer *trainer, struct lesson *lesson,
+                        struct tdm_metrics *metrics)
+{
+    const struct tdm_batch *batch = lesson->batch;
+    const struct schedule *schedule =
+        batch->supervised ? &trainer->settings.warmup_schedule : &trainer->settings.schedule;
+    struct shard *shard = &trainer->shard;
+    struct shard_step step = {
+        .lr = schedule_lr(schedule, batch->step, batch->steps_count),
+        .number = trainer->adam_steps + 1,
+    };
+
+    if (!batch->supervised && has_reference(trainer)) {
+        TDM_TRY(shard_gather(shard, trainer->reference, trainer->all_weights));
+        TDM_TRY(lesson_refer(lesson, &trainer->memory));
+    }
+    TDM_TRY(shard_gather(shard, shard->parameters, trainer->all_weights));
+    memset(trainer->all_gradients, 0, all_floats(trainer) * sizeof(float));
+    TDM_TRY(lesson_learn(lesson, &trainer->memory, trainer->all_gradients));
+    TDM_TRY(lesson_gather(lesson, shard->group));
+    TDM_TRY(shard_learn(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
+    trainer->adam_steps++;
+    report(lesson, &step, metrics);
+    return TDM_OK;
+}
+
+static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
+                               struct tdm_metrics *metrics)
+{
+    struct trainer *trainer = state;
+    struct lesson lesson;
+    tdm_status status;
+
+    turn_to(trainer, batch->supervised);
+    status = lesson_begin(&lesson, &trainer->settings, batch, trainer->shard.group);
+    if (status == TDM_OK) {
+        status = learn(trainer, &lesson, metrics);
+    }
+    lesson_end(&lesson);
+    return status;
+}
+
+/* What a rank's file holds besides the counters. */
+static uint32_t saved_arrays(const struct trainer *trainer, struct checkpoint_array arrays[4])
+{
+    arrays[0] = (struct checkpoint_array){"parameters", trainer->shard.parameters};
+    arrays[1] = (struct checkpoint_array){"exp_avg", trainer->shard.mean};
+    arrays[2] = (struct checkpoint_array){"exp_avg_sq", trainer->shard.square};
+    arrays[3] = (struct checkpoint_array){"reference", trainer->reference};
+    return has_reference(trainer) ? 4 : 3;
+}
+
+static struct checkpoint_counters counters_of(const struct trainer *trainer)
+{
+    return (struct checkpoint_counters){
+        .supervised = trainer->supervised,
+        .adam_steps = (int64_t)trainer->adam_steps,
+        .rank = trainer->context->rank,
+        .ranks_count = trainer->context->ranks_count,
+        .elements = (int64_t)trainer->model.elements,
+    };
+}
+
+static tdm_status trainer_save(void *state, const char *directory)
+{
+    struct trainer *trainer = state;
+    struct checkpoint_counters counters = counters_of(trainer);
+    struct checkpoint_array arrays[4];
+    uint32_t count = saved_arrays(trainer, arrays);
+
+    TDM_TRY(checkpoint_write(directory, &counters, arrays, count, trainer->shard.count));
+    TDM_TRY(shard_gather(&trainer->shard, trainer->shard.parameters, trainer->all_weights));
+    return trainer->context->rank == 0
+               ? checkpoint_write_model(directory, &trainer->settings, &trainer->model,
+                                        trainer->all_weights)
+               : TDM_OK;
+}
+
+static tdm_status trainer_load(void *state, const char *directory)
+{
+    struct trainer *trainer = state;
+    struct checkpoint_counters counters = counters_of(trainer);
+    struct checkpoint_array arrays[4];
+    uint32_t count = saved_arrays(trainer, arrays);
+
+    TDM_TRY(checkpoint_read(directory, &counters, arrays, count, trainer->shard.count));
+    trainer->supervised = counters.supervised != 0;
+    trainer->adam_steps = (uint64_t)counters.adam_steps;
+    return TDM_OK;
+}
+
+const struct tdm_trainer_ops trainer_ops = {
+    .size_bytes = sizeof(struct tdm_trainer_ops),
+    .open = trainer_open,
+    .regions = trainer_regions,
+    .start = trainer_start,
+    .layout = trainer_layout,
+    .step = trainer_step,
+    .save = trainer_save,
+    .load = trainer_load,
+    .close = trainer_close,
+};
