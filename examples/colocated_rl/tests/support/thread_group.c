@@ -1,0 +1,149 @@
+/* thread_group.c - the calls of tandem/group.h among threads of one process, for tests. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "examples/colocated_rl/tests/support/thread_group.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 16 };
+
+struct tdm_group {
+    struct thread_group *shared;
+    uint32_t rank;
+};
+
+struct thread_group {
+    uint32_t ranks_count;
+    pthread_barrier_t barrier;
+    const void *data[RANKS_MAX]; /* what each rank gives to the call under way */
+    struct tdm_group members[RANKS_MAX];
+};
+
+struct thread_group *thread_group_create(uint32_t ranks_count)
+{
+    struct thread_group *group = calloc(1, sizeof(*group));
+
+    if (group == NULL || ranks_count > RANKS_MAX ||
+        pthread_barrier_init(&group->barrier, NULL, ranks_count) != 0) {
+        abort();
+    }
+    group->ranks_count = ranks_count;
+    for (uint32_t rank = 0; rank < ranks_count; rank++) {
+        group->members[rank] = (struct tdm_group){group, rank};
+    }
+    return group;
+}
+
+void thread_group_destroy(struct thread_group *group)
+{
+    if (group != NULL) {
+        (void)pthread_barrier_destroy(&group->barrier);
+        free(group);
+    }
+}
+
+tdm_group *thread_group_member(struct thread_group *group, uint32_t rank)
+{
+    return &group->members[rank];
+}
+
+static void meet(tdm_group *group)
+{
+    (void)pthread_barrier_wait(&group->shared->barrier);
+}
+
+/* Shows this rank's data to the others, who may read it until the next meet(). */
+static void show(tdm_group *group, const void *data)
+{
+    group->shared->data[group->rank] = data;
+    meet(group);
+}
+
+static void *scratch(size_t size_bytes)
+{
+    void *memory = calloc(1, size_bytes + 1);
+
+    if (memory == NULL) {
+        abort();
+    }
+    return memory;
+}
+
+tdm_status tdm_group_barrier(tdm_group *group)
+{
+    meet(group);
+    return TDM_OK;
+}
+
+tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
+                                enum tdm_reduction reduction)
+{
+    float *result = scratch(count * sizeof(float));
+
+    show(group, data);
+    for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
+        const float *other = group->shared->data[rank];
+
+        for (size_t i = 0; i < count; i++) {
+            int takes = reduction == TDM_MAX && (rank == 0 || other[i] > result[i]);
+
+            result[i] = takes                  ? other[i]
+                        : reduction == TDM_MAX ? result[i]
+                                               : result[i] + other[i];
+        }
+    }
+    meet(group);
+    memcpy(data, result, count * sizeof(float));
+    free(result);
+    return TDM_OK;
+}
+
+tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t count,
+                                       enum tdm_reduction reduction)
+{
+    double *result = scratch(count * sizeof(double));
+
+    show(group, data);
+    for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
+        const double *other = group->shared->data[rank];
+
+        for (size_t i = 0; i < count; i++) {
+            int takes = reduction == TDM_MAX && (rank == 0 || other[i] > result[i]);
+
+            result[i] = takes                  ? other[i]
+                        : reduction == TDM_MAX ? result[i]
+                                               : result[i] + other[i];
+        }
+    }
+    meet(group);
+    memcpy(data, result, count * sizeof(double));
+    free(result);
+    return TDM_OK;
+}
+
+tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
+                                void *out)
+{
+    show(group, in);
+    for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
+        memmove((char *)out + rank * bytes_per_rank, group->shared->data[rank], bytes_per_rank);
+    }
+    meet(group);
+    return TDM_OK;
+}
+
+tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t count, float *out)
+{
+    show(group, in);
+    memset(out, 0, count * sizeof(float));
+    for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
+        const float *other = (const float *)group->shared->data[rank] + group->rank * count;
+
+        for (size_t i = 0; i < count; i++) {
+            out[i] += other[i];
+        }
+    }
+    meet(group);
+    return TDM_OK;
+}
