@@ -6,6 +6,7 @@
 #include "colocate/comm/meet_service.h"
 #include "colocate/memory/broker_service.h"
 #include "colocate/turnstile_service.h"
+#include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
@@ -148,6 +149,7 @@ static tdm_status add_services(struct daemon *daemon)
     struct tdm__broker *broker;
     void *meet;
     void *turnstile;
+    void *version;
 
     tdm__services_add(&daemon->services, &tdm__node_service, &daemon->node);
     tdm__services_add(&daemon->services, &tdm__actor_service, &daemon->node);
@@ -158,6 +160,8 @@ static tdm_status add_services(struct daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__meet_service, meet);
     TDM_TRY(tdm__turnstile_service_create(daemon->loop, broker, &turnstile));
     tdm__services_add(&daemon->services, &tdm__turnstile_service, turnstile);
+    TDM_TRY(tdm__version_service_create(daemon->loop, daemon->store, &version));
+    tdm__services_add(&daemon->services, &tdm__version_service, version);
     return TDM_OK;
 }
 

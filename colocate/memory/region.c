@@ -24,6 +24,7 @@ struct tdm_region {
     size_t size_bytes;
     struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
     uint32_t blocks_count; /* 0 while paused, unless a failed resume could not be undone */
+    bool one_block;
     bool resident;
     bool saved;      /* the host copy has the contents of the last pause */
     void *host_copy; /* owned, of the arena; NULL for DROP */
@@ -101,6 +102,7 @@ static tdm_status create_blocks(tdm_region *region)
 
     block_bytes = (block_bytes + unit - 1) / unit * unit;
     block_bytes = block_bytes > BLOCK_BYTES_TARGET ? block_bytes : BLOCK_BYTES_TARGET;
+    block_bytes = region->one_block ? region->size_bytes : block_bytes;
     while (left_bytes > 0) {
         TDM_ASSERT(count < TDM__DEVICE_BLOCKS_MAX);
         sizes[count] = left_bytes < block_bytes ? left_bytes : block_bytes;
@@ -234,8 +236,8 @@ static void free_region(tdm_region *region)
     free(region);
 }
 
-tdm_status tdm__region_create(struct tdm__regions *regions,
-                              const struct tdm_region_options *options, tdm_region **region_out)
+static tdm_status create(struct tdm__regions *regions, const struct tdm_region_options *options,
+                         bool one_block, tdm_region **region_out)
 {
     size_t unit = regions->device->granularity_bytes;
     tdm_region *region;
@@ -247,6 +249,7 @@ tdm_status tdm__region_create(struct tdm__regions *regions,
         return tdm__fail(TDM_E_NOMEM, "region %s", options->tag);
     }
     region->regions = regions;
+    region->one_block = one_block;
     region->policy = options->policy;
     region->size_bytes = (options->size_bytes + unit - 1) / unit * unit;
     (void)snprintf(region->tag, sizeof(region->tag), "%s", options->tag);
@@ -261,6 +264,30 @@ tdm_status tdm__region_create(struct tdm__regions *regions,
     link_last(regions, region);
     *region_out = region;
     return TDM_OK;
+}
+
+tdm_status tdm__region_create(struct tdm__regions *regions,
+                              const struct tdm_region_options *options, tdm_region **region_out)
+{
+    return create(regions, options, false, region_out);
+}
+
+tdm_status tdm__region_create_shared(struct tdm__regions *regions,
+                                     const struct tdm_region_options *options,
+                                     tdm_region **region_out)
+{
+    return create(regions, options, true, region_out);
+}
+
+const struct tdm__block *tdm__region_block(const tdm_region *region)
+{
+    TDM_ASSERT(region->resident && region->blocks_count == 1);
+    return region->blocks[0];
+}
+
+struct tdm__device *tdm__regions_device(const struct tdm__regions *regions)
+{
+    return regions->device;
 }
 
 void tdm_region_destroy(tdm_region *region)

@@ -29,6 +29,14 @@ tdm_status tdm__region_create(struct tdm__regions *regions,
                               const struct tdm_region_options *options,
                               tdm_region **region_out);
 
+/* The same in a single block, however large, so that others can map it by one key. */
+tdm_status tdm__region_create_shared(struct tdm__regions *regions,
+                                     const struct tdm_region_options *options,
+                                     tdm_region **region_out);
+/* That block, while the region is resident; another one after each resume. */
+const struct tdm__block *tdm__region_block(const tdm_region *region);
+struct tdm__device *tdm__regions_device(const struct tdm__regions *regions);
+
 /* Pauses (resumes) every resident (paused) region with this tag, NULL for all, in the order
  * they were created.  All or nothing: on failure those already done are taken back. */
 tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag);

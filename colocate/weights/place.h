@@ -1,0 +1,15 @@
+/* place.h - where a storage lies: which node, which GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_WEIGHTS_PLACE_H
+#define TDM_COLOCATE_WEIGHTS_PLACE_H
+
+#include "colocate/device/device.h"
+
+struct tdm__place {
+    struct tdm__id node;
+    struct tdm__id gpu; /* its UUID; of a virtual one, the 128-bit hash of its name */
+};
+
+struct tdm__place tdm__place_of(const struct tdm__id *node, const struct tdm__device *device);
+
+#endif

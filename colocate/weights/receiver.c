@@ -1,0 +1,343 @@
+/* receiver.c - an engine rank's side of an update: stages buckets, votes, flips. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/receiver.h"
+
+#include "colocate/weights/handle.h"
+#include "colocate/weights/tensor.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { IMPORTS_MAX = 16 };
+
+enum receiver_phase { RECEIVER_IDLE, RECEIVER_STAGING, RECEIVER_VOTED };
+
+/* A sender's block, mapped here until the update is over: while it is, its pages cannot go. */
+struct import {
+    struct tdm__block *block; /* owned */
+    void *address;
+};
+
+struct tdm__receiver {
+    struct tdm__receiver_options options;
+    tdm_region *shadow; /* owned */
+    enum receiver_phase phase;
+    struct tdm__id update; /* the latest heard of */
+    uint64_t epoch;
+    uint64_t *sums;                /* owned: of each tensor of the manifest */
+    uint8_t *staged;               /* owned: has it come? */
+    struct tdm_tensor_view *views; /* owned */
+    struct import imports[IMPORTS_MAX];
+    uint32_t imports_count;
+};
+
+/* ---- life ---------------------------------------------------------------------------------
+ */
+
+static tdm_status make(struct tdm__receiver *receiver)
+{
+    const struct tdm__receiver_options *options = &receiver->options;
+    struct tdm_region_options shadow = {.tag = "shadow",
+                                        .size_bytes = tdm_region_size(options->weights),
+                                        .policy = TDM_REGION_DROP,
+                                        .paused = 1};
+    uint32_t count = options->manifest->tensors_count;
+
+    receiver->sums = calloc(count, sizeof(*receiver->sums));
+    receiver->staged = calloc(count, sizeof(*receiver->staged));
+    receiver->views = calloc(count, sizeof(*receiver->views));
+    if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
+    }
+    return tdm__region_create(options->regions, &shadow, &receiver->shadow);
+}
+
+tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
+                                struct tdm__receiver **receiver_out)
+{
+    struct tdm__receiver *receiver = calloc(1, sizeof(*receiver));
+    tdm_status status;
+
+    if (receiver == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a receiver of weights");
+    }
+    receiver->options = *options;
+    status = make(receiver);
+    if (status != TDM_OK) {
+        tdm__receiver_destroy(receiver);
+        return status;
+    }
+    *receiver_out = receiver;
+    return TDM_OK;
+}
+
+/* Unmaps what the senders showed, so that their buckets can really go. */
+static void drop_imports(struct tdm__receiver *receiver)
+{
+    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
+
+    for (uint32_t i = 0; i < receiver->imports_count; i++) {
+        struct import *import = &receiver->imports[i];
+
+        (void)device->ops->unmap(device, import->address, import->block->size_bytes);
+        device->ops->unreserve(device, import->address, import->block->size_bytes);
+        device->ops->release(device, &import->block, 1);
+    }
+    receiver->imports_count = 0;
+}
+
+void tdm__receiver_destroy(struct tdm__receiver *receiver)
+{
+    if (receiver == NULL) {
+        return;
+    }
+    drop_imports(receiver);
+    tdm_region_destroy(receiver->shadow);
+    free(receiver->sums);
+    free(receiver->staged);
+    free(receiver->views);
+    free(receiver);
+}
+
+tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_ms)
+{
+    if (tdm_region_is_resident(receiver->shadow)) {
+        return TDM_OK; /* an update before it was given up */
+    }
+    return tdm_region_resume(receiver->shadow, timeout_ms);
+}
+
+/* ---- stage --------------------------------------------------------------------------------
+ */
+
+static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm__id *update,
+                               uint64_t epoch)
+{
+    if (epoch > receiver->epoch) {
+        receiver->epoch = epoch;
+        receiver->update = *update;
+        receiver->phase = RECEIVER_STAGING;
+        memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
+        receiver->options.ops->begin(receiver->options.state);
+        return TDM_OK;
+    }
+    if (epoch < receiver->epoch || !tdm__id_equal(update, &receiver->update)) {
+        return tdm__fail(TDM_E_STATE, "a bucket of epoch %llu, after one of epoch %llu",
+                         (unsigned long long)epoch, (unsigned long long)receiver->epoch);
+    }
+    if (receiver->phase != RECEIVER_STAGING) {
+        return tdm__fail(TDM_E_STATE, "a bucket of epoch %llu, which this rank has %s",
+                         (unsigned long long)epoch,
+                         receiver->phase == RECEIVER_VOTED ? "voted for" : "left behind");
+    }
+    return TDM_OK;
+}
+
+/* Maps a block of a sender, once per update. */
+static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm__id *key,
+                               void **address_out)
+{
+    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
+    struct import import;
+    tdm_status status;
+
+    for (uint32_t i = 0; i < receiver->imports_count; i++) {
+        if (tdm__id_equal(&receiver->imports[i].block->key, key)) {
+            *address_out = receiver->imports[i].address;
+            return TDM_OK;
+        }
+    }
+    if (receiver->imports_count == IMPORTS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "an update from more than %d blocks", IMPORTS_MAX);
+    }
+    TDM_TRY(device->ops->import(device, key, &import.block));
+    status = device->ops->reserve(device, import.block->size_bytes, &import.address);
+    if (status == TDM_OK) {
+        status = device->ops->map(device, import.address, import.block, TDM__READ_ONLY);
+        if (status != TDM_OK) {
+            device->ops->unreserve(device, import.address, import.block->size_bytes);
+        }
+    }
+    if (status != TDM_OK) {
+        device->ops->release(device, &import.block, 1);
+        return status;
+    }
+    receiver->imports[receiver->imports_count++] = import;
+    *address_out = import.address;
+    return TDM_OK;
+}
+
+/* A record's storage offset counts from its block's beginning. */
+static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__handles *handles)
+{
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        const struct tdm__tensor_record *record = &handles->tensors[i];
+        const struct tdm__storage_record *storage = &handles->storages[record->storage];
+        void *block;
+
+        TDM_TRY(import_block(receiver, &storage->key, &block));
+        receiver->views[i] = tdm__handles_view(handles, i, receiver->options.manifest,
+                                               (char *)block + storage->offset_bytes);
+        if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
+            return tdm__fail(TDM_E_UNSUPPORTED, "tensor %s is not contiguous in its bucket",
+                             receiver->views[i].info.name);
+        }
+        receiver->sums[record->tensor] = record->checksum;
+    }
+    return TDM_OK;
+}
+
+static tdm_status verify(const struct tdm__receiver *receiver,
+                         const struct tdm__handles *handles)
+{
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        const struct tdm_tensor_view *view = &receiver->views[i];
+
+        TDM_TRY(tdm__checksum_verify(view->info.name, view->data, tdm_tensor_bytes(&view->info),
+                                     handles->tensors[i].checksum));
+    }
+    return TDM_OK;
+}
+
+static tdm_status load(struct tdm__receiver *receiver, uint32_t views_count)
+{
+    if (!tdm_region_is_resident(receiver->shadow)) {
+        return tdm__fail(TDM_E_STATE,
+                         "a bucket came before the shadow of the weights has memory");
+    }
+    return receiver->options.ops->load(receiver->options.state,
+                                       tdm_region_address(receiver->shadow), receiver->views,
+                                       views_count);
+}
+
+static tdm_status stage_decoded(struct tdm__receiver *receiver,
+                                const struct tdm__handles *handles)
+{
+    TDM_TRY(tdm__handles_check_place(handles, &receiver->options.place.node,
+                                     &receiver->options.place.gpu));
+    TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
+    TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
+    TDM_TRY(make_views(receiver, handles));
+    if (receiver->options.verify) {
+        TDM_TRY(verify(receiver, handles));
+    }
+    TDM_TRY(load(receiver, handles->header.tensors_count));
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        receiver->staged[handles->tensors[i].tensor] = 1;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes)
+{
+    struct tdm__handles handles;
+    tdm_status status;
+
+    TDM_TRY(tdm__handles_decode(bytes, &handles));
+    if (handles.header.tensors_count > receiver->options.manifest->tensors_count) {
+        status =
+            tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
+                      handles.header.tensors_count, receiver->options.manifest->tensors_count);
+    } else {
+        status = stage_decoded(receiver, &handles);
+    }
+    tdm__handles_fini(&handles);
+    return status;
+}
+
+/* ---- from a file --------------------------------------------------------------------------
+ */
+
+static tdm_status take_file_tensor(struct tdm__receiver *receiver, const tdm_safetensors *file,
+                                   uint32_t tensor)
+{
+    const struct tdm_tensor_info *info = &receiver->options.manifest->tensors[tensor];
+    const struct tdm_tensor_view *view = tdm_safetensors_find(file, info->name);
+
+    if (view == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "tensor %s is not in the file", info->name);
+    }
+    if (view->info.dtype != info->dtype || view->info.dims_count != info->dims_count ||
+        memcmp(view->info.shape, info->shape, info->dims_count * sizeof(info->shape[0])) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "tensor %s has another dtype or shape in the file",
+                         info->name);
+    }
+    receiver->views[tensor] = *view;
+    receiver->sums[tensor] = tdm__checksum_tensor(view->data, tdm_tensor_bytes(info));
+    return TDM_OK;
+}
+
+tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
+                                    const struct tdm__id *update, uint64_t epoch,
+                                    const char *path)
+{
+    uint32_t count = receiver->options.manifest->tensors_count;
+    tdm_safetensors *file;
+    tdm_status status;
+
+    TDM_TRY(tdm_safetensors_open(path, &file));
+    status = enter_update(receiver, update, epoch);
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm__wrap(take_file_tensor(receiver, file, i), "%s", path);
+    }
+    if (status == TDM_OK) {
+        status = load(receiver, count);
+    }
+    if (status == TDM_OK) {
+        memset(receiver->staged, 1, count);
+    }
+    tdm_safetensors_close(file);
+    return status;
+}
+
+/* ---- vote, flip, drop ---------------------------------------------------------------------
+ */
+
+tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                 struct tdm__hash *hash_out)
+{
+    const struct tdm__manifest *manifest = receiver->options.manifest;
+
+    if (receiver->phase == RECEIVER_IDLE || !tdm__id_equal(update, &receiver->update)) {
+        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
+    }
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        if (receiver->staged[i] == 0) {
+            return tdm__fail(TDM_E_STATE, "tensor %s has not come", manifest->tensors[i].name);
+        }
+    }
+    TDM_TRY(receiver->options.ops->complete(receiver->options.state));
+    receiver->phase = RECEIVER_VOTED;
+    *hash_out =
+        tdm__checksum_contents(&manifest->hash, receiver->sums, manifest->tensors_count);
+    return TDM_OK;
+}
+
+static tdm_status leave_update(struct tdm__receiver *receiver)
+{
+    receiver->phase = RECEIVER_IDLE;
+    drop_imports(receiver);
+    return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow)
+                                                    : TDM_OK;
+}
+
+tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update)
+{
+    if (!tdm__id_equal(update, &receiver->update)) {
+        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
+    }
+    if (receiver->phase == RECEIVER_IDLE) {
+        return TDM_OK; /* flipped before */
+    }
+    if (receiver->phase != RECEIVER_VOTED) {
+        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
+    }
+    TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
+    return leave_update(receiver);
+}
+
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver)
+{
+    return leave_update(receiver);
+}

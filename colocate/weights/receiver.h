@@ -1,0 +1,58 @@
+/* receiver.h - an engine rank's side of an update: stages buckets, votes, flips. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_WEIGHTS_RECEIVER_H
+#define TDM_COLOCATE_WEIGHTS_RECEIVER_H
+
+#include "colocate/memory/region.h"
+#include "colocate/weights/manifest.h"
+#include "colocate/weights/place.h"
+
+#include <tandem/job.h>
+
+/* What docs/protocols/commit.md asks of a member.  New weights are loaded into a shadow of the
+ * weights region; the version being served is not touched before the flip, which exchanges the
+ * two regions' memory.  The caller carries votes and outcomes to and from the store. */
+struct tdm__receiver;
+
+struct tdm__receiver_options {
+    const struct tdm__manifest *manifest; /* borrowed, like the rest */
+    const struct tdm_engine_ops *ops;
+    void *state;
+    struct tdm__regions *regions;
+    tdm_region *weights;
+    struct tdm__place place;
+    bool verify; /* read every tensor once more and compare its checksum before it is loaded */
+};
+
+/* Reserves the shadow's addresses, not its memory. */
+tdm_status tdm__receiver_create(const struct tdm__receiver_options *options,
+                                struct tdm__receiver **receiver_out);
+void tdm__receiver_destroy(struct tdm__receiver *receiver); /* NULL is allowed */
+
+/* Takes the shadow's memory. */
+tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_ms);
+
+/* Loads one bucket, described by handle tuples.  The first of a higher epoch begins a new
+ * update. Refused, before a byte is touched: a lower epoch, an update that this rank has voted
+ * for or dropped (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), tensors that
+ * are not the manifest's (TDM_E_PROTOCOL).  A tensor whose bytes have another checksum than the
+ * sender's is TDM_E_CHECKSUM, by name. */
+tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes handles);
+
+/* The same from a file of whole tensors, all of the model in one. */
+tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
+                                    const struct tdm__id *update, uint64_t epoch,
+                                    const char *path);
+
+/* Everything has come: what this rank votes with.  From now on the shadow is frozen.
+ * TDM_E_STATE names what is missing. */
+tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
+                                 struct tdm__hash *hash_out);
+
+/* The update was committed: the shadow is served from now on.  The other: whatever was staged
+ * is void, for an update that was aborted or is over.  Both give the shadow's memory, and the
+ * senders' buckets, back; repeating either is fine. */
+tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update);
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver);
+
+#endif

@@ -1,0 +1,214 @@
+/* sender.c - a trainer rank's side of an update: fills buckets and describes them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/sender.h"
+
+#include "colocate/weights/handle.h"
+#include "colocate/weights/tensor.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct tdm__sender {
+    struct tdm__sender_options options;
+    struct tdm__bucket_plan *plan;      /* owned, like the rest */
+    tdm_region *bucket;                 /* the image */
+    struct tdm_slice *slices;           /* this rank's, with addresses where they are now */
+    void *part;                         /* what this rank contributes */
+    void *parts;                        /* of all ranks */
+    struct tdm__tensor_record *records; /* of the largest bucket */
+    void *description;
+    uint64_t exports_count;
+};
+
+/* ---- life ---------------------------------------------------------------------------------
+ */
+
+static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < plan->buckets_count; i++) {
+        most = plan->buckets[i].tensors_count > most ? plan->buckets[i].tensors_count : most;
+    }
+    return most;
+}
+
+static tdm_status make_buffers(struct tdm__sender *sender)
+{
+    const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
+    uint32_t most = tensors_max(sender->plan);
+    struct tdm__handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
+    size_t part_bytes = sender->plan->part_bytes_max;
+
+    sender->slices = calloc(own->slices_count + 1, sizeof(*sender->slices));
+    sender->part = calloc(1, part_bytes);
+    sender->parts = calloc(sender->options.ranks_count, part_bytes);
+    sender->records = calloc(most, sizeof(*sender->records));
+    sender->description = malloc(tdm__handles_bytes(&largest));
+    if (sender->slices == NULL || sender->part == NULL || sender->parts == NULL ||
+        sender->records == NULL || sender->description == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an update's buffers: %u parts of %zu bytes",
+                         sender->options.ranks_count, part_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make(struct tdm__sender *sender)
+{
+    const struct tdm__sender_options *options = &sender->options;
+    struct tdm__bucket_options cut = {options->bucket_bytes, UINT64_MAX};
+    struct tdm_region_options region = {
+        .tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
+
+    TDM_TRY(tdm__bucket_plan_create(options->manifest, &cut, options->layouts,
+                                    options->ranks_count, &sender->plan));
+    region.size_bytes = sender->plan->bucket_bytes_max;
+    TDM_TRY(tdm__region_create_shared(options->regions, &region, &sender->bucket));
+    return make_buffers(sender);
+}
+
+tdm_status tdm__sender_create(const struct tdm__sender_options *options,
+                              struct tdm__sender **sender_out)
+{
+    struct tdm__sender *sender = calloc(1, sizeof(*sender));
+    tdm_status status;
+
+    if (sender == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a sender of weights");
+    }
+    sender->options = *options;
+    status = make(sender);
+    if (status != TDM_OK) {
+        tdm__sender_destroy(sender);
+        return status;
+    }
+    *sender_out = sender;
+    return TDM_OK;
+}
+
+void tdm__sender_destroy(struct tdm__sender *sender)
+{
+    if (sender == NULL) {
+        return;
+    }
+    tdm_region_destroy(sender->bucket);
+    tdm__bucket_plan_destroy(sender->plan);
+    free(sender->slices);
+    free(sender->part);
+    free(sender->parts);
+    free(sender->records);
+    free(sender->description);
+    free(sender);
+}
+
+tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms)
+{
+    return tdm_region_resume(sender->bucket, timeout_ms);
+}
+
+tdm_status tdm__sender_pause(struct tdm__sender *sender)
+{
+    return tdm_region_pause(sender->bucket);
+}
+
+uint32_t tdm__sender_buckets_count(const struct tdm__sender *sender)
+{
+    return sender->plan->buckets_count;
+}
+
+uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t bucket)
+{
+    return sender->plan->buckets[bucket].size_bytes;
+}
+
+/* ---- fill ---------------------------------------------------------------------------------
+ */
+
+/* Paused slices are read from their host copies. */
+static tdm_status find_slices(struct tdm__sender *sender)
+{
+    const struct tdm__sender_options *options = &sender->options;
+    const struct tdm__layout *own = &options->layouts[options->rank];
+
+    for (uint32_t i = 0; i < own->slices_count; i++) {
+        const struct tdm_tensor_info *info = &options->manifest->tensors[own->slices[i].tensor];
+        uint32_t dims_count = own->slices[i].flat != 0 ? 1 : info->dims_count;
+        uint64_t bytes = tdm_dtype_bytes(info->dtype);
+
+        for (uint32_t dim = 0; dim < dims_count; dim++) {
+            bytes *= own->slices[i].extent[dim];
+        }
+        sender->slices[i] = own->slices[i];
+        TDM_TRY(tdm__wrap(tdm__region_read(options->regions, own->slices[i].address, bytes,
+                                           &sender->slices[i].address),
+                          "slice %u, of %s", i, info->name));
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
+{
+    const struct tdm__sender_options *options = &sender->options;
+    size_t part_bytes = sender->plan->buckets[bucket].part_bytes_max;
+    const char *parts = sender->parts;
+
+    TDM_TRY(find_slices(sender));
+    tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part);
+    TDM_TRY(tdm_group_all_gather(options->group, sender->part, part_bytes, sender->parts));
+    for (uint32_t rank = 0; rank < options->ranks_count; rank++) {
+        tdm__bucket_unpack(sender->plan, bucket, rank, parts + rank * part_bytes,
+                           tdm_region_address(sender->bucket));
+    }
+    return TDM_OK;
+}
+
+/* ---- describe -----------------------------------------------------------------------------
+ */
+
+static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor,
+                            struct tdm__tensor_record *record)
+{
+    const struct tdm_tensor_info *info = &sender->options.manifest->tensors[tensor];
+    const char *image = tdm_region_address(sender->bucket);
+    uint64_t offset = sender->plan->tensor_offsets[tensor];
+
+    *record = (struct tdm__tensor_record){
+        .tensor = tensor,
+        .dtype = (uint16_t)info->dtype,
+        .dims_count = (uint8_t)info->dims_count,
+        .offset = offset / tdm_dtype_bytes(info->dtype),
+        .checksum = tdm__checksum_tensor(image + offset, tdm_tensor_bytes(info)),
+    };
+    memcpy(record->shape, info->shape, info->dims_count * sizeof(info->shape[0]));
+    tdm__tensor_row_major(info, record->stride);
+}
+
+tdm_status tdm__sender_describe(struct tdm__sender *sender, const struct tdm__id *update,
+                                uint64_t epoch, uint32_t bucket, struct tdm_bytes *bytes_out)
+{
+    const struct tdm__bucket *about = &sender->plan->buckets[bucket];
+    const struct tdm__block *block = tdm__region_block(sender->bucket);
+    struct tdm__storage_record storage = {.gpu = sender->options.place.gpu,
+                                          .key = block->key,
+                                          .size_bytes = block->size_bytes,
+                                          .allocation_bytes = block->size_bytes,
+                                          .reference = ++sender->exports_count};
+    struct tdm__handles handles = {.header = {.storages_count = 1,
+                                              .tensors_count = about->tensors_count,
+                                              .update = *update,
+                                              .node = sender->options.place.node,
+                                              .epoch = epoch,
+                                              .bucket = bucket,
+                                              .buckets_count = sender->plan->buckets_count},
+                                   .storages = &storage,
+                                   .tensors = sender->records};
+    size_t bytes = tdm__handles_bytes(&handles);
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        describe_tensor(sender, about->tensors_first + i, &sender->records[i]);
+    }
+    TDM_TRY(tdm__handles_encode(&handles, sender->description, bytes));
+    *bytes_out = (struct tdm_bytes){sender->description, bytes};
+    return TDM_OK;
+}
