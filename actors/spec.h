@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_SPEC_H
 #define TDM_ACTORS_SPEC_H
 
+#include "runtime/file.h"
 #include "runtime/id.h"
 #include "scheduler/resources.h"
 
@@ -11,8 +12,7 @@
 
 enum {
     TDM__ACTOR_NAME_BYTES = 64,
-    TDM__ADDRESS_BYTES = 160, /* of a socket, with the NUL */
-    TDM__PATH_BYTES = 512     /* of a program, a library, a directory, with the NUL */
+    TDM__ADDRESS_BYTES = 160 /* of a socket, with the NUL */
 };
 
 struct tdm__actor_spec {

@@ -1,5 +1,6 @@
 /* tandem.c - the command line. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/worker.h"
 #include "cli/command.h"
 
 int main(int argc, char **argv)
@@ -7,5 +8,6 @@ int main(int argc, char **argv)
     static const struct tdm__command *const commands[] = {
         &tdm__command_run, &tdm__command_plan, &tdm__command_info, &tdm__command_version};
 
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
     return tdm__command_main(commands, sizeof(commands) / sizeof(commands[0]), argc, argv);
 }

@@ -2,11 +2,377 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job.h"
 
+#include "colocate/job/controller.h"
+#include "colocate/job/plan.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
+enum { UPDATE_RETRIES = 1 };
+
+/* ---- before anything runs -----------------------------------------------------------------
+ */
+
+static tdm_status check_budget(struct tdm__controller *controller)
+{
+    struct tdm__plan_input *input = calloc(1, sizeof(*input));
+    struct tdm__plan *plan = calloc(1, sizeof(*plan));
+    tdm_status status =
+        input == NULL || plan == NULL ? tdm__fail(TDM_E_NOMEM, "a plan") : TDM_OK;
+
+    if (status == TDM_OK) {
+        status = tdm__job_plan_input(controller->spec, &controller->library, input);
+    }
+    if (status == TDM_OK) {
+        status = tdm__plan_make(input, plan);
+    }
+    free(input);
+    free(plan);
+    return status;
+}
+
+static tdm_status make_directories(const char *path)
+{
+    char part[TDM__PATH_BYTES];
+
+    if (snprintf(part, sizeof(part), "%s", path) >= (int)sizeof(part)) {
+        return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", path);
+    }
+    for (char *slash = strchr(part + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash != NULL) {
+            *slash = '\0';
+        }
+        if (mkdir(part, 0777) < 0 && errno != EEXIST) {
+            return tdm__fail_errno(errno, "mkdir %s", part);
+        }
+        if (slash == NULL) {
+            return TDM_OK;
+        }
+        *slash = '/';
+    }
+}
+
+static tdm_status open_trace(struct tdm__controller *controller)
+{
+    char path[TDM__PATH_BYTES];
+    char name[48];
+    uint32_t per_engine = controller->spec->rollout_num_gpus_per_engine;
+
+    if (snprintf(path, sizeof(path), "%s/trace.json", controller->options->out) >=
+        (int)sizeof(path)) {
+        return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", controller->options->out);
+    }
+    TDM_TRY(tdm__trace_open(path, &controller->trace));
+    tdm__trace_name_process(controller->trace, TRACE_PROCESS_JOB, "job");
+    tdm__trace_name_thread(controller->trace, TRACE_PROCESS_JOB, 0, "phases");
+    tdm__trace_name_process(controller->trace, TRACE_PROCESS_TRAINER, "trainer");
+    tdm__trace_name_process(controller->trace, TRACE_PROCESS_ENGINE, "engines");
+    for (uint32_t i = 0; i < controller->spec->trainer_num_ranks; i++) {
+        (void)snprintf(name, sizeof(name), "trainer/%u", i);
+        tdm__trace_name_thread(controller->trace, TRACE_PROCESS_TRAINER, i, name);
+    }
+    for (uint32_t i = 0; i < controller->spec->num_engines * per_engine; i++) {
+        (void)snprintf(name, sizeof(name), "engine/%u/%u", i / per_engine, i % per_engine);
+        tdm__trace_name_thread(controller->trace, TRACE_PROCESS_ENGINE, i, name);
+    }
+    return TDM_OK;
+}
+
+/* What an earlier run left; the phase machine then counts on from its version. */
+static tdm_status read_resume(struct tdm__controller *controller)
+{
+    struct tdm__checkpoint_state state;
+
+    if (controller->options->resume == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__checkpoint_read(controller->options->resume, &state));
+    controller->step = state.step;
+    controller->before = state.before;
+    controller->version_floor = state.version;
+    tdm__phase_start_after(&controller->phase, state.version);
+    return TDM_OK;
+}
+
+static tdm_status prepare(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+
+    TDM_TRY(
+        tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
+    TDM_TRY(tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key,
+                              &controller->unseen));
+    TDM_TRY(tdm__job_library_open(spec->library, &controller->library));
+    TDM_TRY(check_budget(controller));
+    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines, UPDATE_RETRIES);
+    TDM_TRY(read_resume(controller));
+    TDM_TRY(make_directories(controller->options->out));
+    return open_trace(controller);
+}
+
+static tdm_status start_cluster(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+
+    options.cpus = (uint32_t)spec->cpus;
+    options.gpus = spec->num_gpus;
+    options.gpu_bytes = spec->gpu_bytes;
+    TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
+    tdm__progress_note(
+        &controller->progress,
+        "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)",
+        spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
+        spec->rollout_num_gpus_per_engine, spec->engine_num_gpus_per_actor);
+    return tdm__crew_start(&controller->crew, controller->runtime, spec,
+                           controller->options->interrupts);
+}
+
+/* ---- the phases ---------------------------------------------------------------------------
+ */
+
+static void begin_numbers(struct tdm__controller *controller)
+{
+    controller->numbers =
+        (struct tdm__progress_step){.step = controller->step + 1,
+                                    .steps_count = controller->spec->num_rollout,
+                                    .reward = NAN,
+                                    .kl = NAN,
+                                    .version = controller->phase.committed_version};
+}
+
+/* Carries out one action of the machine; `event` is what to tell it then. */
+static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_action action,
+                            struct tdm__phase_event *event)
+{
+    tdm_status status;
+
+    switch (action) {
+    case TDM__PHASE_DO_PAUSE_ENGINES:
+        event->kind = TDM__PHASE_ENGINES_PAUSED;
+        return tdm__controller_pause_engines(controller);
+    case TDM__PHASE_DO_RESUME_TRAINER:
+        event->kind = TDM__PHASE_TRAINER_RESUMED;
+        return tdm__controller_resume_trainer(controller);
+    case TDM__PHASE_DO_TRAIN:
+        event->kind = TDM__PHASE_STEP_DONE;
+        return tdm__controller_train(controller);
+    case TDM__PHASE_DO_PAUSE_TRAINER:
+        event->kind = TDM__PHASE_TRAINER_PAUSED;
+        return tdm__controller_pause_trainer(controller);
+    case TDM__PHASE_DO_RESUME_WEIGHTS:
+        event->kind = TDM__PHASE_WEIGHTS_RESUMED;
+        return tdm__controller_resume_weights(controller);
+    case TDM__PHASE_DO_UPDATE:
+        if (!controller->spec->update_enabled && controller->phase.serving_version != 0) {
+            event->kind = TDM__PHASE_UPDATE_SKIPPED; /* a test's switch */
+            return TDM_OK;
+        }
+        status = tdm__controller_update(controller);
+        event->kind =
+            status == TDM_OK ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED;
+        event->version = controller->update.version;
+        return status;
+    case TDM__PHASE_DO_FLUSH:
+        event->kind = TDM__PHASE_CACHES_FLUSHED;
+        return controller->spec->update_enabled || controller->update.committed
+                   ? tdm__controller_flush(controller)
+                   : TDM_OK;
+    case TDM__PHASE_DO_RESUME_KV:
+        event->kind = TDM__PHASE_KV_RESUMED;
+        return tdm__controller_resume_kv(controller);
+    case TDM__PHASE_DO_GENERATE:
+    case TDM__PHASE_DO_NOTHING:
+    case TDM__PHASE_DO_FAIL:
+        break;
+    }
+    return tdm__fail(TDM_E_STATE, "the phase machine asks for nothing in %s",
+                     tdm__phase_text(controller->phase.phase));
+}
+
+static void trace_phase(struct tdm__controller *controller, enum tdm__phase_name phase,
+                        int64_t begin_ns)
+{
+    struct tdm__trace_argument argument = {
+        .name = "version", .number = (double)controller->phase.committed_version};
+    struct tdm__trace_event event = {.name = tdm__phase_text(phase),
+                                     .category = "phase",
+                                     .process = TRACE_PROCESS_JOB,
+                                     .begin_ns = begin_ns,
+                                     .end_ns = tdm__clock_ns(),
+                                     .arguments = &argument,
+                                     .arguments_count = 1};
+
+    tdm__trace_event(controller->trace, &event);
+}
+
+/* From an event of the job's own to the next time that nothing is asked for. */
+static tdm_status turn(struct tdm__controller *controller, enum tdm__phase_event_kind first)
+{
+    struct tdm__phase_event event = {.kind = first};
+    enum tdm__phase_action action;
+
+    TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    while (action != TDM__PHASE_DO_NOTHING) {
+        enum tdm__phase_name phase = controller->phase.phase;
+        int64_t begin_ns = tdm__clock_ns();
+
+        event = (struct tdm__phase_event){.kind = first};
+        TDM_TRY(tdm__wrap(carry_out(controller, action, &event), "%s, step %u",
+                          tdm__phase_text(phase), controller->numbers.step));
+        trace_phase(controller, phase, begin_ns);
+        TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    }
+    return TDM_OK;
+}
+
+/* Answers may only be asked for while the machine lets them be. */
+static tdm_status in_rollout(struct tdm__controller *controller,
+                             tdm_status (*ask)(struct tdm__controller *controller))
+{
+    struct tdm__phase_event requested = {.kind = TDM__PHASE_GENERATE_REQUESTED};
+    struct tdm__phase_event done = {.kind = TDM__PHASE_GENERATE_DONE};
+    enum tdm__phase_action action;
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status;
+
+    TDM_TRY(tdm__phase_next(&controller->phase, &requested, &action));
+    status = action == TDM__PHASE_DO_GENERATE
+                 ? ask(controller)
+                 : tdm__fail(TDM_E_STATE, "nobody may generate in %s",
+                             tdm__phase_text(controller->phase.phase));
+    TDM_TRY(tdm__wrap(status, "ROLLOUT, step %u", controller->numbers.step));
+    trace_phase(controller, TDM__PHASE_ROLLOUT, begin_ns);
+    return tdm__phase_next(&controller->phase, &done, &action);
+}
+
+static tdm_status measure_before(struct tdm__controller *controller)
+{
+    TDM_TRY(tdm__controller_evaluate(controller, &controller->before));
+    tdm__progress_note(&controller->progress, "before     %.3f on %u unseen prompts",
+                       controller->before, controller->unseen.rows_count);
+    return TDM_OK;
+}
+
+static tdm_status measure_after(struct tdm__controller *controller)
+{
+    return tdm__controller_evaluate(controller, &controller->after);
+}
+
+static tdm_status measure_between(struct tdm__controller *controller)
+{
+    double score;
+
+    TDM_TRY(tdm__controller_evaluate(controller, &score));
+    tdm__progress_note(&controller->progress, "step %u     %.3f on %u unseen prompts",
+                       controller->step, score, controller->unseen.rows_count);
+    return TDM_OK;
+}
+
+/* One step: answers, training, update, engines back. */
+static tdm_status run_step(struct tdm__controller *controller)
+{
+    uint32_t interval = controller->spec->eval_interval;
+
+    begin_numbers(controller);
+    TDM_TRY(in_rollout(controller, tdm__controller_rollout));
+    TDM_TRY(turn(controller, TDM__PHASE_ROLLOUT_DONE));
+    tdm__progress_show(&controller->progress, &controller->numbers);
+    TDM_TRY(tdm__controller_trace(controller));
+    if (interval > 0 && controller->step % interval == 0 &&
+        !tdm__controller_is_finished(controller)) {
+        TDM_TRY(in_rollout(controller, measure_between));
+    }
+    return TDM_OK;
+}
+
+static tdm_status run_steps(struct tdm__controller *controller)
+{
+    begin_numbers(controller);
+    TDM_TRY(turn(controller, TDM__PHASE_TRAIN_WANTED));
+    if (isnan(controller->before)) {
+        TDM_TRY(in_rollout(controller, measure_before));
+    }
+    while (!tdm__controller_is_finished(controller)) {
+        if (tdm__controller_is_interrupted(controller)) {
+            return TDM_OK; /* the step that was under way is saved */
+        }
+        TDM_TRY(run_step(controller));
+    }
+    return in_rollout(controller, measure_after);
+}
+
+/* ---- the end ------------------------------------------------------------------------------
+ */
+
+static void tell_result(struct tdm__controller *controller)
+{
+    const char *out = controller->options->out;
+
+    if (tdm__controller_is_finished(controller)) {
+        tdm__progress_note(&controller->progress,
+                           "reward %.3f → %.3f on %u unseen prompts      checkpoint %s/hf "
+                           "(Hugging Face safetensors)      trace %s/trace.json",
+                           controller->before, controller->after, controller->unseen.rows_count,
+                           out, out);
+    } else {
+        tdm__progress_note(
+            &controller->progress,
+            "interrupted after step %u of %u: go on with tandem run … --resume %s",
+            controller->step, controller->spec->num_rollout, out);
+    }
+}
+
+static tdm_status run(struct tdm__controller *controller)
+{
+    TDM_TRY(prepare(controller));
+    TDM_TRY(start_cluster(controller));
+    TDM_TRY(run_steps(controller));
+    tell_result(controller);
+    return TDM_OK;
+}
+
+static void controller_fini(struct tdm__controller *controller)
+{
+    tdm__progress_end(&controller->progress);
+    tdm__rollout_fini(&controller->rollout);
+    tdm__crew_fini(&controller->crew);
+    tdm_runtime_stop(controller->runtime);
+    (void)tdm__trace_close(controller->trace);
+    if (controller->library.handle != NULL) {
+        tdm__job_library_close(&controller->library);
+    }
+    tdm__dataset_fini(&controller->train);
+    tdm__dataset_fini(&controller->unseen);
+}
 
 tdm_status tdm__job_run(const struct tdm__job_spec *spec,
                         const struct tdm__job_run_options *options)
 {
-    (void)options;
-    return tdm__fail(TDM_E_UNSUPPORTED, "job %s cannot be run yet", spec->name);
+    struct tdm__controller *controller = calloc(1, sizeof(*controller));
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status status;
+
+    if (controller == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a job");
+    }
+    controller->spec = spec;
+    controller->options = options;
+    controller->progress =
+        (struct tdm__progress){.stream = stdout, .mode = options->progress, .drawn = false};
+    controller->before = NAN;
+    controller->after = NAN;
+    status = run(controller);
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    controller_fini(controller);
+    free(controller);
+    return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
 }

@@ -104,12 +104,13 @@ void tdm__sender_destroy(struct tdm__sender *sender)
 
 tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms)
 {
-    return tdm_region_resume(sender->bucket, timeout_ms);
+    return tdm_region_is_resident(sender->bucket) ? TDM_OK
+                                                  : tdm_region_resume(sender->bucket, timeout_ms);
 }
 
 tdm_status tdm__sender_pause(struct tdm__sender *sender)
 {
-    return tdm_region_pause(sender->bucket);
+    return tdm_region_is_resident(sender->bucket) ? tdm_region_pause(sender->bucket) : TDM_OK;
 }
 
 uint32_t tdm__sender_buckets_count(const struct tdm__sender *sender)

@@ -31,7 +31,7 @@ tdm_status tdm__sender_create(const struct tdm__sender_options *options,
                               struct tdm__sender **sender_out);
 void tdm__sender_destroy(struct tdm__sender *sender); /* NULL is allowed */
 
-/* Takes and gives back the bucket's memory. */
+/* Takes and gives back the bucket's memory; fine if that is so already. */
 tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms);
 tdm_status tdm__sender_pause(struct tdm__sender *sender);
 

@@ -1,0 +1,171 @@
+/* checkpoint.c - where a job stands, on disk: complete or not there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/checkpoint.h"
+
+#include "runtime/directory.h"
+#include "runtime/error.h"
+#include "runtime/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static tdm_status path_in(const char *out, const char *name, char path[TDM__PATH_BYTES])
+{
+    int length = snprintf(path, TDM__PATH_BYTES, "%s/%s", out, name);
+
+    if (length < 0 || length >= TDM__PATH_BYTES) {
+        return tdm__fail(TDM_E_LIMIT, "the path %.60s…/%s is too long", out, name);
+    }
+    return TDM_OK;
+}
+
+/* ---- save ---------------------------------------------------------------------------------
+ */
+
+static tdm_status write_state(const char *directory, const struct tdm__checkpoint_state *state)
+{
+    struct tdm__new_file file;
+    char path[TDM__PATH_BYTES];
+    char text[256];
+    int length;
+    tdm_status status;
+
+    TDM_TRY(path_in(directory, "state.json", path));
+    length = snprintf(text, sizeof(text),
+                      "{\"step\": %u, \"version\": %llu, \"before\": ", state->step,
+                      (unsigned long long)state->version);
+    length +=
+        isnan(state->before)
+            ? snprintf(text + length, sizeof(text) - (size_t)length, "null}\n")
+            : snprintf(text + length, sizeof(text) - (size_t)length, "%.17g}\n", state->before);
+    TDM_TRY(tdm__new_file_open(&file, path));
+    status = tdm__new_file_write(&file, text, (size_t)length);
+    if (status != TDM_OK) {
+        tdm__new_file_abandon(&file);
+        return status;
+    }
+    return tdm__new_file_commit(&file);
+}
+
+static tdm_status ranks_call(struct tdm__crew *crew, const char *method, const char *directory)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "s", directory);
+    if (status == TDM_OK) {
+        status = tdm__crew_call(crew, crew->trainers, crew->trainers_count, method,
+                                tdm_writer_bytes(writer), (int64_t)crew->spec->step_timeout_ms);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* checkpoint.new → checkpoint, the old one aside and away. */
+static tdm_status put_in_place(const char *out, const char *made)
+{
+    char place[TDM__PATH_BYTES];
+    char aside[TDM__PATH_BYTES];
+    char link[TDM__PATH_BYTES];
+
+    TDM_TRY(path_in(out, "checkpoint", place));
+    TDM_TRY(path_in(out, "checkpoint.old", aside));
+    TDM_TRY(path_in(out, "hf", link));
+    tdm__directory_remove(aside);
+    if (rename(place, aside) < 0 && errno != ENOENT) {
+        return tdm__fail_errno(errno, "rename %s to %s", place, aside);
+    }
+    if (rename(made, place) < 0) {
+        return tdm__fail_errno(errno, "rename %s to %s", made, place);
+    }
+    tdm__directory_remove(aside);
+    if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
+        return tdm__fail_errno(errno, "symlink %s", link);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
+                                const struct tdm__checkpoint_state *state)
+{
+    char made[TDM__PATH_BYTES];
+    char *absolute;
+    tdm_status status;
+
+    TDM_TRY(path_in(out, "checkpoint.new", made));
+    tdm__directory_remove(made);
+    if (mkdir(made, 0777) < 0) {
+        return tdm__fail_errno(errno, "mkdir %s", made);
+    }
+    absolute = realpath(made, NULL); /* ranks may run elsewhere */
+    if (absolute == NULL) {
+        return tdm__fail_errno(errno, "realpath %s", made);
+    }
+    status = ranks_call(crew, "save", absolute);
+    free(absolute);
+    TDM_TRY(status);
+    TDM_TRY(write_state(made, state));
+    return put_in_place(out, made);
+}
+
+/* ---- load ---------------------------------------------------------------------------------
+ */
+
+static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_state *state)
+{
+    int64_t step;
+    int64_t version;
+
+    TDM_TRY(tdm_config_int(config, "step", -1, &step));
+    TDM_TRY(tdm_config_int(config, "version", -1, &version));
+    state->before = NAN;
+    if (tdm_config_has(config, "before")) {
+        (void)tdm_config_double(config, "before", NAN, &state->before); /* null stays NAN */
+    }
+    if (step < 0 || step > UINT32_MAX || version < 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s: step %lld, version %lld",
+                         tdm_config_where(config, ""), (long long)step, (long long)version);
+    }
+    state->step = (uint32_t)step;
+    state->version = (uint64_t)version;
+    return TDM_OK;
+}
+
+tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *state_out)
+{
+    char path[TDM__PATH_BYTES];
+    struct tdm__checkpoint_state state;
+    tdm_config *config;
+    tdm_status status;
+
+    TDM_TRY(path_in(out, "checkpoint/state.json", path));
+    TDM_TRY(tdm_config_read(path, &config));
+    status = read_state(config, &state);
+    tdm_config_destroy(config);
+    if (status == TDM_OK) {
+        *state_out = state;
+    }
+    return status;
+}
+
+tdm_status tdm__checkpoint_load(struct tdm__crew *crew, const char *out)
+{
+    char path[TDM__PATH_BYTES];
+    char *absolute;
+    tdm_status status;
+
+    TDM_TRY(path_in(out, "checkpoint", path));
+    absolute = realpath(path, NULL);
+    if (absolute == NULL) {
+        return tdm__fail_errno(errno, "checkpoint %s", path);
+    }
+    status = ranks_call(crew, "load", absolute);
+    free(absolute);
+    return status;
+}

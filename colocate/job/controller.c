@@ -1,0 +1,463 @@
+/* controller.c - what a job does at each turn of its phases. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/controller.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/mix.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct tdm_bytes no_arguments = {"\x90", 1};
+
+/* What seeds are drawn for; part of the job's numbers, never changed. */
+enum seed_purpose { SEED_ROLLOUT = 1, SEED_SHUFFLE = 2, SEED_WARMUP = 3, SEED_TRAIN = 4 };
+
+static uint64_t seed_for(const struct tdm__controller *controller, enum seed_purpose purpose,
+                         uint64_t number)
+{
+    return tdm__mix(tdm__mix(controller->spec->seed, (uint64_t)purpose), number);
+}
+
+static double ms_since(int64_t begin_ns)
+{
+    return (double)(tdm__clock_ns() - begin_ns) / 1e6;
+}
+
+bool tdm__controller_is_finished(const struct tdm__controller *controller)
+{
+    return controller->step >= controller->spec->num_rollout;
+}
+
+bool tdm__controller_is_interrupted(const struct tdm__controller *controller)
+{
+    return controller->options->interrupts != NULL && *controller->options->interrupts > 0;
+}
+
+/* ---- calls to all -------------------------------------------------------------------------
+ */
+
+static tdm_status call_trainers(struct tdm__controller *controller, const char *method)
+{
+    struct tdm__crew *crew = &controller->crew;
+
+    return tdm__crew_call(crew, crew->trainers, crew->trainers_count, method, no_arguments,
+                          (int64_t)controller->spec->step_timeout_ms);
+}
+
+static tdm_status call_engines(struct tdm__controller *controller, const char *method,
+                               struct tdm_bytes arguments)
+{
+    struct tdm__crew *crew = &controller->crew;
+
+    return tdm__crew_call(crew, crew->engines, crew->engines_count, method, arguments,
+                          (int64_t)controller->spec->update_timeout_ms);
+}
+
+/* ---- the first turn -----------------------------------------------------------------------
+ */
+
+/* Trainers start; rank 0's answer is the manifest, which engines need. */
+static tdm_status start_trainers(struct tdm__controller *controller)
+{
+    struct tdm__crew *crew = &controller->crew;
+    tdm_ref **refs = calloc(crew->trainers_count + 1, sizeof(*refs));
+    const tdm_value *answer;
+    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to trainers") : TDM_OK;
+
+    for (uint32_t i = 0; i < crew->trainers_count && status == TDM_OK; i++) {
+        status = tdm_actor_call_packed(crew->trainers[i], "start", no_arguments, &refs[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__crew_await(crew, refs, crew->trainers_count,
+                                 (int64_t)controller->spec->step_timeout_ms);
+    }
+    if (status == TDM_OK) {
+        status = tdm_get_value(refs[0], 0, &answer);
+    }
+    if (status == TDM_OK) {
+        tdm_writer *writer;
+
+        status = tdm_writer_create(&writer);
+        if (status == TDM_OK) {
+            tdm_write_value(writer, answer);
+            status = call_engines(controller, "connect", tdm_writer_bytes(writer));
+            tdm_writer_destroy(writer);
+        }
+    }
+    if (refs != NULL) {
+        tdm__crew_release(refs, crew->trainers_count);
+        free(refs);
+    }
+    return tdm__wrap(status, "start");
+}
+
+tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    if (!controller->started) {
+        TDM_TRY(call_engines(controller, "start", no_arguments));
+        TDM_TRY(start_trainers(controller));
+        controller->started = true;
+        return TDM_OK;
+    }
+    TDM_TRY(call_trainers(controller, "resume"));
+    controller->numbers.off_on_ms += ms_since(begin_ns);
+    return TDM_OK;
+}
+
+/* ---- training -----------------------------------------------------------------------------
+ */
+
+/* Groups stay whole: rank r gets the groups from r·G/R to (r+1)·G/R. */
+static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *batch,
+                             uint32_t groups_count, uint32_t rank, tdm_ref **ref_out)
+{
+    uint32_t ranks = controller->crew.trainers_count;
+    uint32_t per_group = batch->samples_count / groups_count;
+    uint32_t first = (uint32_t)((uint64_t)groups_count * rank / ranks) * per_group;
+    uint32_t next = (uint32_t)((uint64_t)groups_count * (rank + 1) / ranks) * per_group;
+    struct tdm_batch share = *batch;
+    tdm_writer *writer;
+    tdm_status status;
+
+    share.samples = batch->samples + first;
+    share.samples_count = next - first;
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__batch_write(writer, &share);
+    if (status == TDM_OK) {
+        status = tdm_actor_call_packed(controller->crew.trainers[rank], "step",
+                                       tdm_writer_bytes(writer), ref_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status train_step(struct tdm__controller *controller, const struct tdm_batch *batch,
+                             uint32_t groups_count)
+{
+    struct tdm__crew *crew = &controller->crew;
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_ref **refs = calloc(crew->trainers_count + 1, sizeof(*refs));
+    const tdm_value *answer;
+    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to trainers") : TDM_OK;
+
+    for (uint32_t i = 0; i < crew->trainers_count && status == TDM_OK; i++) {
+        status = send_batch(controller, batch, groups_count, i, &refs[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__crew_await(crew, refs, crew->trainers_count,
+                                 (int64_t)controller->spec->step_timeout_ms);
+    }
+    if (status == TDM_OK) {
+        status = tdm_get_value(refs[0], 0, &answer);
+    }
+    if (status == TDM_OK) {
+        status = tdm__metrics_read(answer, &controller->metrics);
+    }
+    if (refs != NULL) {
+        tdm__crew_release(refs, crew->trainers_count);
+        free(refs);
+    }
+    controller->numbers.train_ms = ms_since(begin_ns);
+    return tdm__wrap(status, "train step %u", batch->step);
+}
+
+static tdm_status warm_up_step(struct tdm__controller *controller, uint32_t step)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    struct tdm_sample *samples = calloc(spec->warmup_batch_size + 1, sizeof(*samples));
+    struct tdm_batch batch = {.supervised = 1,
+                              .step = step,
+                              .steps_count = spec->warmup_steps,
+                              .samples = samples,
+                              .samples_count = spec->warmup_batch_size};
+    tdm_status status;
+
+    if (samples == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a batch of %u", spec->warmup_batch_size);
+    }
+    for (uint32_t i = 0; i < spec->warmup_batch_size; i++) {
+        uint32_t row = tdm__dataset_pick(controller->train.rows_count,
+                                         seed_for(controller, SEED_WARMUP, 0),
+                                         (uint64_t)(step - 1) * spec->warmup_batch_size + i);
+
+        samples[i] = (struct tdm_sample){.group = i,
+                                         .prompt = controller->train.rows[row].prompt,
+                                         .answer = controller->train.rows[row].answer};
+    }
+    status = train_step(controller, &batch, spec->warmup_batch_size);
+    free(samples);
+    return status;
+}
+
+static tdm_status warm_up(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+
+    for (uint32_t step = 1; step <= spec->warmup_steps; step++) {
+        struct tdm__progress_step shown = {.supervised = true,
+                                           .step = step,
+                                           .steps_count = spec->warmup_steps,
+                                           .reward = NAN,
+                                           .kl = NAN,
+                                           .rollout_ms = NAN,
+                                           .update_ms = NAN,
+                                           .off_on_ms = NAN};
+
+        TDM_TRY(warm_up_step(controller, step));
+        shown.train_ms = controller->numbers.train_ms;
+        tdm__progress_show(&controller->progress, &shown);
+        if (tdm__controller_is_interrupted(controller)) {
+            return tdm__fail(TDM_E_CANCELED,
+                             "interrupted during the warm-up: nothing to save yet");
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status save_if_due(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    struct tdm__checkpoint_state state = {controller->step, controller->phase.committed_version,
+                                          controller->before};
+    bool due = spec->save_interval > 0 && controller->step % spec->save_interval == 0;
+
+    if (!due && !tdm__controller_is_finished(controller) &&
+        !tdm__controller_is_interrupted(controller)) {
+        return TDM_OK;
+    }
+    return tdm__checkpoint_save(&controller->crew, controller->options->out, &state);
+}
+
+tdm_status tdm__controller_train(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    struct tdm_batch batch = {.step = controller->step + 1,
+                              .steps_count = spec->num_rollout,
+                              .samples = controller->rollout.samples,
+                              .samples_count = controller->rollout.samples_count};
+
+    if (controller->rollout.samples == NULL) { /* the first turn: nobody has answered yet */
+        return controller->options->resume != NULL
+                   ? tdm__checkpoint_load(&controller->crew, controller->options->resume)
+                   : warm_up(controller);
+    }
+    TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
+    tdm__rollout_fini(&controller->rollout);
+    controller->step++;
+    controller->numbers.kl = tdm__metrics_find(&controller->metrics, "kl", NAN);
+    return save_if_due(controller);
+}
+
+tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(call_trainers(controller, "pause"));
+    controller->numbers.off_on_ms += ms_since(begin_ns);
+    return TDM_OK;
+}
+
+/* ---- the update ---------------------------------------------------------------------------
+ */
+
+static tdm_status resume_engines(struct tdm__controller *controller, const char *tag)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "s", tag);
+    if (status == TDM_OK) {
+        status = call_engines(controller, "resume", tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    controller->numbers.off_on_ms += ms_since(begin_ns);
+    return status;
+}
+
+tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
+{
+    return resume_engines(controller, "weights");
+}
+
+tdm_status tdm__controller_update(struct tdm__controller *controller)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status =
+        tdm__weight_update_run(&controller->crew,
+                               controller->phase.committed_version > controller->version_floor
+                                   ? controller->phase.committed_version
+                                   : 0,
+                               controller->version_floor, &controller->update);
+
+    controller->numbers.update_ms = ms_since(begin_ns);
+    return status;
+}
+
+tdm_status tdm__controller_flush(struct tdm__controller *controller)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(tdm__weight_update_finish(&controller->crew, &controller->update));
+    controller->numbers.update_ms += ms_since(begin_ns);
+    controller->numbers.version = controller->phase.committed_version;
+    return TDM_OK;
+}
+
+tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
+{
+    return resume_engines(controller, NULL);
+}
+
+tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
+{
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(call_engines(controller, "pause", no_arguments));
+    controller->numbers.off_on_ms += ms_since(begin_ns);
+    return TDM_OK;
+}
+
+/* ---- rollouts -----------------------------------------------------------------------------
+ */
+
+tdm_status tdm__controller_rollout(struct tdm__controller *controller)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    int64_t begin_ns = tdm__clock_ns();
+    uint32_t *rows = calloc(spec->rollout_batch_size + 1, sizeof(*rows));
+    struct tdm__rollout_options options = {
+        .dataset = &controller->train,
+        .rows = rows,
+        .rows_count = spec->rollout_batch_size,
+        .samples_per_row = spec->n_samples_per_prompt,
+        .sampling = {spec->temperature, spec->rollout_max_response_len},
+        .seed = seed_for(controller, SEED_ROLLOUT, controller->step),
+        .reward = controller->library.jobs->reward};
+    tdm_status status;
+
+    if (rows == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u rows", spec->rollout_batch_size);
+    }
+    for (uint32_t i = 0; i < spec->rollout_batch_size; i++) {
+        rows[i] =
+            tdm__dataset_pick(controller->train.rows_count, seed_for(controller, SEED_TRAIN, 0),
+                              (uint64_t)controller->step * spec->rollout_batch_size + i);
+    }
+    status = tdm__rollout_run(&controller->crew, &options, &controller->rollout);
+    free(rows);
+    TDM_TRY(status);
+    controller->numbers.rollout_ms = ms_since(begin_ns);
+    controller->numbers.reward = controller->rollout.exact;
+    if (spec->shuffle_rewards) {
+        tdm__rollout_shuffle_rewards(&controller->rollout,
+                                     seed_for(controller, SEED_SHUFFLE, controller->step));
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *score_out)
+{
+    const struct tdm__job_spec *spec = controller->spec;
+    uint32_t count = controller->unseen.rows_count;
+    uint32_t *rows = calloc(count + 1, sizeof(*rows));
+    struct tdm__rollout_options options = {.dataset = &controller->unseen,
+                                           .rows = rows,
+                                           .rows_count = count,
+                                           .samples_per_row = 1,
+                                           .sampling = {0, spec->rollout_max_response_len},
+                                           .reward = controller->library.jobs->reward};
+    struct tdm__rollout rollout;
+    tdm_status status;
+
+    if (rows == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u rows", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        rows[i] = i;
+    }
+    status = tdm__rollout_run(&controller->crew, &options, &rollout);
+    free(rows);
+    TDM_TRY(status);
+    *score_out = rollout.exact;
+    tdm__rollout_fini(&rollout);
+    return TDM_OK;
+}
+
+/* ---- the trace ----------------------------------------------------------------------------
+ */
+
+enum { TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
+
+static void trace_spans(struct tdm__trace *trace, uint32_t process, uint32_t thread,
+                        const tdm_value *spans)
+{
+    struct tdm__span span;
+
+    for (uint32_t i = 0; tdm__span_read(spans, i, &span); i++) {
+        char checksum[24];
+        struct tdm__trace_argument arguments[2] = {
+            {.name = "bytes", .number = (double)span.bytes},
+            {.name = "checksum", .text = checksum},
+        };
+        struct tdm__trace_event event = {
+            .name = span.name,
+            .category = process == TRACE_PROCESS_TRAINER ? "trainer" : "engine",
+            .process = process,
+            .thread = thread,
+            .begin_ns = span.begin_ns,
+            .end_ns = span.end_ns,
+            .arguments = arguments,
+            .arguments_count = span.checksum != 0 ? 2 : 1};
+
+        (void)snprintf(checksum, sizeof(checksum), "%016llx",
+                       (unsigned long long)span.checksum);
+        tdm__trace_event(trace, &event);
+    }
+}
+
+static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t process,
+                              tdm_actor *const *actors, uint32_t count)
+{
+    tdm_ref **refs = calloc(count + 1, sizeof(*refs));
+    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count) : TDM_OK;
+
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__crew_await(&controller->crew, refs, count,
+                                 (int64_t)controller->spec->step_timeout_ms);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        const tdm_value *spans;
+
+        status = tdm_get_value(refs[i], 0, &spans);
+        if (status == TDM_OK) {
+            trace_spans(controller->trace, process, i, spans);
+        }
+    }
+    if (refs != NULL) {
+        tdm__crew_release(refs, count);
+        free(refs);
+    }
+    return status;
+}
+
+tdm_status tdm__controller_trace(struct tdm__controller *controller)
+{
+    struct tdm__crew *crew = &controller->crew;
+
+    TDM_TRY(
+        fetch_spans(controller, TRACE_PROCESS_TRAINER, crew->trainers, crew->trainers_count));
+    TDM_TRY(fetch_spans(controller, TRACE_PROCESS_ENGINE, crew->engines, crew->engines_count));
+    tdm__trace_flush(controller->trace);
+    return TDM_OK;
+}

@@ -1,0 +1,300 @@
+/* crew.c - the actors of a job, and calls to many of them at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/crew.h"
+
+#include "colocate/job/rank.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
+
+/* ---- waiting ------------------------------------------------------------------------------
+ */
+
+static uint32_t count_done(const uint8_t *done, uint32_t count)
+{
+    uint32_t sum = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        sum += done[i];
+    }
+    return sum;
+}
+
+/* The failure among those done that explains the others best; TDM_OK if none has failed. */
+static tdm_status worst_of(tdm_ref *const *refs, const uint8_t *done, uint32_t count)
+{
+    const tdm_value *value;
+    tdm_ref *worst = NULL;
+    int worst_weight = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_status status = done[i] != 0 ? tdm_get_value(refs[i], 0, &value) : TDM_OK;
+        int weight = 2;
+
+        if (status == TDM_OK) {
+            continue;
+        }
+        if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST) {
+            weight = 3;
+        } else if (status == TDM_E_ABORTED) {
+            weight = 1; /* a consequence */
+        }
+        if (weight > worst_weight) {
+            worst = refs[i];
+            worst_weight = weight;
+        }
+    }
+    return worst == NULL ? TDM_OK : tdm_get_value(worst, 0, &value);
+}
+
+/* Waits until all are done, one has failed, the time is over, or the user is impatient. */
+static tdm_status wait_slices(struct tdm__crew *crew, tdm_ref *const *refs, uint8_t *done,
+                              uint32_t count, int64_t deadline_ms)
+{
+    for (;;) {
+        int64_t left_ms = tdm__deadline_left(deadline_ms);
+        tdm_status status;
+
+        if (crew->interrupts != NULL && *crew->interrupts >= 2) {
+            return tdm__fail(TDM_E_CANCELED, "interrupted twice");
+        }
+        status = tdm_wait(refs, count, count, left_ms < SLICE_MS ? left_ms : SLICE_MS, done);
+        if (status == TDM_OK) {
+            return TDM_OK;
+        }
+        TDM_TRY(worst_of(refs, done, count));
+        if (left_ms == 0) {
+            return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not answered in time",
+                             count - count_done(done, count), count);
+        }
+    }
+}
+
+tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
+                           int64_t timeout_ms)
+{
+    uint8_t *done = calloc(count + 1, 1);
+    tdm_status status;
+
+    if (done == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "waiting for %u calls", count);
+    }
+    status = wait_slices(crew, refs, done, count, tdm__deadline_in(timeout_ms));
+    if (status != TDM_OK && status != TDM_E_CANCELED) {
+        char detail[TDM__ERROR_DETAIL_BYTES];
+        tdm_status better;
+
+        /* What one failure tears down shows soon: wait a moment for the one that explains. */
+        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        (void)tdm_wait(refs, count, count, status == TDM_E_ACTOR_DIED ? 0 : EXPLAIN_MS, done);
+        better = worst_of(refs, done, count);
+        status = better != TDM_OK ? better : tdm__fail(status, "%s", detail);
+    } else if (status == TDM_OK) {
+        status = worst_of(refs, done, count);
+    }
+    free(done);
+    return status;
+}
+
+void tdm__crew_release(tdm_ref **refs, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_ref_release(refs[i]);
+        refs[i] = NULL;
+    }
+}
+
+tdm_status tdm__crew_call(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
+                          const char *method, struct tdm_bytes arguments, int64_t timeout_ms)
+{
+    tdm_ref **refs = calloc(count + 1, sizeof(*refs));
+    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count) : TDM_OK;
+    uint32_t sent = 0;
+
+    while (status == TDM_OK && sent < count) {
+        status = tdm_actor_call_packed(actors[sent], method, arguments, &refs[sent]);
+        sent += status == TDM_OK ? 1 : 0;
+    }
+    if (status == TDM_OK) {
+        status = tdm__crew_await(crew, refs, count, timeout_ms);
+    }
+    if (refs != NULL) {
+        tdm__crew_release(refs, sent);
+        free(refs);
+    }
+    return tdm__wrap(status, "%s", method);
+}
+
+/* ---- start --------------------------------------------------------------------------------
+ */
+
+static tdm_status reserve(struct tdm__crew *crew)
+{
+    uint32_t count = crew->spec->num_gpus;
+    struct tdm_bundle *bundles = calloc(count, sizeof(*bundles));
+    tdm_status status;
+
+    if (bundles == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u bundles", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        bundles[i].num_gpus = 1;
+    }
+    status = tdm_placement_group_create(crew->runtime, bundles, count, TDM_PACK, START_MS,
+                                        &crew->group);
+    free(bundles);
+    return status;
+}
+
+struct recruit {
+    const char *class_name;
+    char name[64];
+    char group[64];
+    uint32_t rank;
+    uint32_t ranks_count;
+    uint32_t engine;
+    uint32_t bundle;
+    double num_gpus;
+};
+
+static tdm_status create(struct tdm__crew *crew, const struct recruit *recruit,
+                         const char *config_json, tdm_actor **actor_out)
+{
+    const struct tdm__job_spec *spec = crew->spec;
+    struct tdm__rank_arguments arguments = {.config_json = config_json,
+                                            .config_name = "job file",
+                                            .library = spec->library,
+                                            .group = recruit->group,
+                                            .rank = recruit->rank,
+                                            .ranks_count = recruit->ranks_count,
+                                            .engine = recruit->engine,
+                                            .per_engine = crew->per_engine,
+                                            .seed = spec->seed,
+                                            .bucket_bytes = spec->update_weight_buffer_size,
+                                            .timeout_ms = spec->step_timeout_ms,
+                                            .verify = strcmp(spec->verify, "none") != 0};
+    struct tdm_actor_options options = {.name = recruit->name,
+                                        .num_gpus = recruit->num_gpus,
+                                        .group = crew->group,
+                                        .bundle = recruit->bundle,
+                                        .environment = {"OPENBLAS_NUM_THREADS=1"}};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__rank_arguments_write(writer, &arguments);
+    if (status == TDM_OK) {
+        status = tdm_actor_create_packed(crew->runtime, recruit->class_name, &options,
+                                         tdm_writer_bytes(writer), actor_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status create_trainers(struct tdm__crew *crew, const char *config_json)
+{
+    for (uint32_t i = 0; i < crew->spec->trainer_num_ranks; i++) {
+        struct recruit recruit = {.class_name = "tandem.trainer",
+                                  .group = "trainers",
+                                  .rank = i,
+                                  .ranks_count = crew->spec->trainer_num_ranks,
+                                  .bundle = i,
+                                  .num_gpus = crew->spec->trainer_num_gpus_per_actor};
+
+        (void)snprintf(recruit.name, sizeof(recruit.name), "trainer/%u", i);
+        TDM_TRY(create(crew, &recruit, config_json, &crew->trainers[i]));
+        crew->trainers_count++;
+    }
+    return TDM_OK;
+}
+
+static tdm_status create_engines(struct tdm__crew *crew, const char *config_json)
+{
+    for (uint32_t i = 0; i < crew->spec->num_engines * crew->per_engine; i++) {
+        struct recruit recruit = {.class_name = "tandem.engine",
+                                  .rank = i % crew->per_engine,
+                                  .ranks_count = crew->per_engine,
+                                  .engine = i / crew->per_engine,
+                                  .bundle = i,
+                                  .num_gpus = crew->spec->engine_num_gpus_per_actor};
+
+        (void)snprintf(recruit.name, sizeof(recruit.name), "engine/%u/%u", recruit.engine,
+                       recruit.rank);
+        (void)snprintf(recruit.group, sizeof(recruit.group), "engine/%u", recruit.engine);
+        TDM_TRY(create(crew, &recruit, config_json, &crew->engines[i]));
+        crew->engines_count++;
+    }
+    return TDM_OK;
+}
+
+static tdm_status await_all(tdm_actor *const *actors, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm_actor_wait_ready(actors[i], START_MS));
+    }
+    return TDM_OK;
+}
+
+static tdm_status create_all(struct tdm__crew *crew)
+{
+    char *config_json;
+    tdm_status status;
+
+    TDM_TRY(tdm_config_json(crew->spec->config, &config_json));
+    status = create_trainers(crew, config_json);
+    if (status == TDM_OK) {
+        status = create_engines(crew, config_json);
+    }
+    free(config_json);
+    TDM_TRY(status);
+    TDM_TRY(await_all(crew->trainers, crew->trainers_count));
+    return await_all(crew->engines, crew->engines_count);
+}
+
+tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
+                           const struct tdm__job_spec *spec,
+                           const volatile sig_atomic_t *interrupts)
+{
+    tdm_status status;
+
+    *crew = (struct tdm__crew){.runtime = runtime,
+                               .spec = spec,
+                               .interrupts = interrupts,
+                               .per_engine = spec->rollout_num_gpus_per_engine};
+    crew->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
+    crew->engines = calloc(spec->num_engines * crew->per_engine + 1, sizeof(tdm_actor *));
+    status = crew->trainers == NULL || crew->engines == NULL
+                 ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
+                 : reserve(crew);
+    if (status == TDM_OK) {
+        status = create_all(crew);
+    }
+    if (status != TDM_OK) {
+        tdm__crew_fini(crew);
+    }
+    return status;
+}
+
+static void destroy_all(tdm_actor **actors, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+    free(actors);
+}
+
+void tdm__crew_fini(struct tdm__crew *crew)
+{
+    destroy_all(crew->trainers, crew->trainers_count);
+    destroy_all(crew->engines, crew->engines_count);
+    crew->trainers = NULL;
+    crew->engines = NULL;
+    crew->trainers_count = 0;
+    crew->engines_count = 0;
+    /* The group goes with its creator: removing it here would kill actors that could leave. */
+}

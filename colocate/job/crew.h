@@ -1,0 +1,40 @@
+/* crew.h - the actors of a job, and calls to many of them at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_CREW_H
+#define TDM_COLOCATE_JOB_CREW_H
+
+#include "colocate/job/job.h"
+
+#include <tandem/actor.h>
+
+/* Trainer rank r lies on GPU r; rank t of engine e on GPU e × per_engine + t. */
+struct tdm__crew {
+    tdm_runtime *runtime;                    /* borrowed */
+    const struct tdm__job_spec *spec;        /* borrowed */
+    const volatile sig_atomic_t *interrupts; /* borrowed; 2 ends every wait */
+    tdm_placement_group *group;              /* owned, like the rest */
+    tdm_actor **trainers;
+    uint32_t trainers_count;
+    tdm_actor **engines; /* engine after engine, rank after rank */
+    uint32_t engines_count;
+    uint32_t per_engine;
+};
+
+/* Reserves the GPUs, creates all actors, waits until they are constructed. */
+tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
+                           const struct tdm__job_spec *spec,
+                           const volatile sig_atomic_t *interrupts);
+/* Lets go of the handles; the actors end with the runtime. */
+void tdm__crew_fini(struct tdm__crew *crew);
+
+/* The same call to all of these actors; blocks until all have answered.  When some fail, the
+ * failure that explains the others is returned: a death rather than what it tore down.
+ * TDM_E_CANCELED after a second interrupt. */
+tdm_status tdm__crew_call(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
+                          const char *method, struct tdm_bytes arguments, int64_t timeout_ms);
+/* Waits for calls made already; does not release them. */
+tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
+                           int64_t timeout_ms);
+void tdm__crew_release(tdm_ref **refs, uint32_t count);
+
+#endif

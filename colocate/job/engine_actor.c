@@ -1,0 +1,344 @@
+/* engine_actor.c - the class of engine ranks: a library's table, its memory, its versions. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "colocate/job/completions.h"
+#include "colocate/job/rank.h"
+#include "colocate/weights/receiver.h"
+#include "colocate/weights/version_service.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VOTE_MS = 10000, SHADOW_MS = 10000 };
+
+struct engine {
+    struct tdm__rank rank;            /* first */
+    const struct tdm_engine_ops *ops; /* borrowed from the library */
+    struct tdm__manifest *manifest;   /* owned, like the rest */
+    struct tdm__receiver *receiver;
+    tdm_actor **peers; /* the engine's other ranks, from 1; only its first rank has them */
+    uint64_t version;  /* served; 0: none yet */
+};
+
+/* ---- life ---------------------------------------------------------------------------------
+ */
+
+static tdm_status construct(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
+    uint32_t count = 0;
+
+    TDM_TRY(tdm__rank_open(&engine->rank, call));
+    engine->ops = engine->rank.library.jobs->engine;
+    TDM_TRY(engine->ops->open(&engine->rank.context, &engine->rank.state));
+    TDM_TRY(engine->ops->regions(engine->rank.state, specs, &count));
+    return tdm__rank_declare(&engine->rank, specs, count);
+}
+
+static void destruct(void *self)
+{
+    struct engine *engine = self;
+
+    tdm__receiver_destroy(engine->receiver);
+    tdm__manifest_destroy(engine->manifest);
+    for (uint32_t i = 1; engine->peers != NULL && i < engine->rank.context.ranks_count; i++) {
+        tdm_actor_destroy(engine->peers[i]);
+    }
+    free(engine->peers);
+    tdm__rank_close(&engine->rank, engine->ops == NULL ? NULL : engine->ops->close);
+}
+
+/* Has memory for as long as the library needs to look at its addresses. */
+static tdm_status start(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    void *addresses[TDM_RANK_REGIONS_MAX];
+
+    (void)call;
+    TDM_TRY(tdm__rank_resume(&engine->rank, NULL));
+    tdm__rank_addresses(&engine->rank, addresses);
+    TDM_TRY(engine->ops->start(engine->rank.state, addresses));
+    return tdm__rank_pause(&engine->rank);
+}
+
+/* (manifest) */
+static tdm_status connect(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__receiver_options options = {.ops = engine->ops,
+                                            .state = engine->rank.state,
+                                            .regions = engine->rank.regions,
+                                            .place = engine->rank.place,
+                                            .verify = engine->rank.verify};
+    const void *bytes;
+    size_t bytes_count;
+
+    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &bytes_count));
+    TDM_TRY(tdm__manifest_decode((struct tdm_bytes){bytes, bytes_count}, &engine->manifest));
+    options.manifest = engine->manifest;
+    TDM_TRY(tdm__rank_region(&engine->rank, "weights", &options.weights));
+    return tdm__receiver_create(&options, &engine->receiver);
+}
+
+/* (tag or nil) */
+static tdm_status resume(tdm_call *call, void *self)
+{
+    const char *tag;
+
+    TDM_TRY(tdm_call_unpack(call, "s", &tag));
+    return tdm__rank_resume(self, tag);
+}
+
+static tdm_status pause_all(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm__rank_pause(self);
+}
+
+static tdm_status trace(tdm_call *call, void *self)
+{
+    return tdm__rank_method_trace(self, call);
+}
+
+/* ---- an update ----------------------------------------------------------------------------
+ */
+
+static tdm_status take_shadow(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+
+    (void)call;
+    return tdm__receiver_resume(engine->receiver, SHADOW_MS);
+}
+
+static tdm_status stage_here(struct engine *engine, const tdm_value *list)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm_bytes bytes = tdm_value_bytes(list);
+
+    TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
+    tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns, bytes.size_bytes,
+                   tdm__checksum_tensor(bytes.data, bytes.size_bytes));
+    return TDM_OK;
+}
+
+/* (list) */
+static tdm_status stage_part(tdm_call *call, void *self)
+{
+    return stage_here(self, tdm_value_at(tdm_call_arguments(call), 0));
+}
+
+static tdm_status find_peers(struct engine *engine)
+{
+    uint32_t count = engine->rank.context.ranks_count;
+
+    if (engine->peers != NULL) {
+        return TDM_OK;
+    }
+    engine->peers = calloc(count, sizeof(tdm_actor *));
+    if (engine->peers == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u ranks of an engine", count);
+    }
+    for (uint32_t i = 1; i < count; i++) {
+        char name[32];
+
+        (void)snprintf(name, sizeof(name), "engine/%u/%u", engine->rank.context.engine, i);
+        TDM_TRY(tdm_actor_find(engine->rank.runtime, name, engine->rank.timeout_ms,
+                               &engine->peers[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status pass_on(struct engine *engine, const tdm_value *lists, tdm_ref **refs)
+{
+    for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
+        struct tdm_bytes list = tdm_value_bytes(tdm_value_at(lists, i));
+
+        TDM_TRY(tdm_actor_call(engine->peers[i], "stage_part", &refs[i], "b", list.data,
+                               list.size_bytes));
+    }
+    return TDM_OK;
+}
+
+static tdm_status await_peers(struct engine *engine, tdm_ref **refs, tdm_status status)
+{
+    for (uint32_t i = 1; i < engine->rank.context.ranks_count; i++) {
+        const tdm_value *nothing;
+
+        if (refs[i] != NULL && status == TDM_OK) {
+            status = tdm_get_value(refs[i], engine->rank.timeout_ms, &nothing);
+        }
+        tdm_ref_release(refs[i]);
+    }
+    return status;
+}
+
+/* (list of rank 0, list of rank 1, …): every rank takes its own. */
+static tdm_status stage(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    const tdm_value *lists = tdm_call_arguments(call);
+    tdm_ref **refs;
+    tdm_status status;
+
+    if (tdm_value_count(lists) != engine->rank.context.ranks_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "%u lists for an engine of %u ranks",
+                         tdm_value_count(lists), engine->rank.context.ranks_count);
+    }
+    TDM_TRY(find_peers(engine));
+    refs = calloc(engine->rank.context.ranks_count, sizeof(*refs));
+    if (refs == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "calls to the other ranks");
+    }
+    status = pass_on(engine, lists, refs);
+    if (status == TDM_OK) {
+        status = stage_here(engine, tdm_value_at(lists, 0));
+    }
+    status = await_peers(engine, refs, status);
+    free(refs);
+    return status;
+}
+
+static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *number)
+{
+    const void *bytes;
+    size_t bytes_count;
+
+    TDM_TRY(tdm_call_unpack(call, "bu", &bytes, &bytes_count, number));
+    if (bytes_count != sizeof(update->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes_count);
+    }
+    memcpy(update->bytes, bytes, sizeof(update->bytes));
+    return TDM_OK;
+}
+
+/* (update id, epoch, file): from disk instead of from buckets */
+static tdm_status stage_file(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm__id update;
+
+    if (bytes.size_bytes != sizeof(update.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
+    }
+    memcpy(update.bytes, bytes.data, sizeof(update.bytes));
+    TDM_TRY(tdm__receiver_stage_file(engine->receiver, &update,
+                                     tdm_value_uint(tdm_value_at(arguments, 1), 0),
+                                     tdm_value_string(tdm_value_at(arguments, 2), "")));
+    tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes,
+                   0);
+    return TDM_OK;
+}
+
+static struct tdm__version_request own_request(const struct engine *engine,
+                                               enum tdm__version_request_kind kind,
+                                               const struct tdm__id *update)
+{
+    struct tdm__version_request request = {
+        .kind = kind, .update = *update, .member = {.incarnation = 1}};
+
+    request.member.actor = engine->rank.runtime->self.id;
+    return request;
+}
+
+/* (update id, –): votes */
+static tdm_status prepare(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__version_request request;
+    struct tdm__version_answer answer;
+    struct tdm__id update;
+    uint64_t ignored;
+
+    TDM_TRY(read_update(call, &update, &ignored));
+    request = own_request(engine, TDM__VERSION_PREPARED, &update);
+    TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
+    return tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer);
+}
+
+/* (update id, version): it was committed; serves it from now on */
+static tdm_status flip(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__version_request request;
+    struct tdm__version_answer answer;
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm__id update;
+    uint64_t version;
+
+    TDM_TRY(read_update(call, &update, &version));
+    TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
+    TDM_TRY(engine->ops->flush_cache(engine->rank.state));
+    request = own_request(engine, TDM__VERSION_FLIPPED, &update);
+    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
+    engine->version = version;
+    tdm__spans_add(&engine->rank.spans, "flip", begin_ns, 0, 0);
+    return TDM_OK;
+}
+
+/* The update was aborted: what was staged is void, the old version serves on. */
+static tdm_status drop(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+
+    (void)call;
+    return tdm__receiver_drop(engine->receiver);
+}
+
+/* ---- generate -----------------------------------------------------------------------------
+ */
+
+/* (temperature, tokens_max, [(text, seed) …]) → on the first rank, (version, [completion …]) */
+static tdm_status generate(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm__generation generation;
+    tdm_status status;
+
+    if (engine->version == 0) {
+        return tdm__fail(TDM_E_STATE, "this engine serves no version yet");
+    }
+    TDM_TRY(tdm__generation_read(tdm_call_arguments(call), &generation));
+    status =
+        engine->ops->generate(engine->rank.state, generation.prompts, generation.prompts_count,
+                              &generation.sampling, generation.completions);
+    if (status == TDM_OK && engine->rank.context.rank == 0) {
+        status = tdm__generation_reply(&generation, engine->version, call);
+    }
+    tdm__generation_fini(&generation);
+    tdm__spans_add(&engine->rank.spans, "generate", begin_ns, 0, 0);
+    return status;
+}
+
+static const struct tdm_actor_class engine_class = {
+    .name = "tandem.engine",
+    .state_bytes = sizeof(struct engine),
+    .construct = construct,
+    .destruct = destruct,
+    .methods = {{"start", start},
+                {"connect", connect},
+                {"resume", resume},
+                {"pause", pause_all},
+                {"take_shadow", take_shadow},
+                {"stage", stage},
+                {"stage_part", stage_part},
+                {"stage_file", stage_file},
+                {"prepare", prepare},
+                {"flip", flip},
+                {"drop", drop},
+                {"generate", generate},
+                {"trace", trace}},
+};
+
+__attribute__((constructor)) static void register_engine(void)
+{
+    tdm_class_register(&engine_class);
+}

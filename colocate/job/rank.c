@@ -1,0 +1,182 @@
+/* rank.c - what a trainer rank and an engine rank have in common. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/rank.h"
+
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { RESUME_MS = 10000 };
+
+/* ---- the constructor's arguments ----------------------------------------------------------
+ */
+
+tdm_status tdm__rank_arguments_write(tdm_writer *writer,
+                                     const struct tdm__rank_arguments *arguments)
+{
+    return tdm_pack(writer, "ssssuuuuuuu?", arguments->config_json, arguments->config_name,
+                    arguments->library, arguments->group, arguments->rank,
+                    arguments->ranks_count, arguments->engine, arguments->per_engine,
+                    arguments->seed, arguments->bucket_bytes, arguments->timeout_ms,
+                    arguments->verify);
+}
+
+static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
+{
+    return tdm_call_unpack(call, "ssssuuuuuuu?", &arguments->config_json,
+                           &arguments->config_name, &arguments->library, &arguments->group,
+                           &arguments->rank, &arguments->ranks_count, &arguments->engine,
+                           &arguments->per_engine, &arguments->seed, &arguments->bucket_bytes,
+                           &arguments->timeout_ms, &arguments->verify);
+}
+
+/* ---- open and close -----------------------------------------------------------------------
+ */
+
+static tdm_status meet(struct tdm__rank *rank, const struct tdm__rank_arguments *arguments)
+{
+    struct tdm_group_options options = {.name = arguments->group,
+                                        .rank = (uint32_t)arguments->rank,
+                                        .ranks_count = (uint32_t)arguments->ranks_count,
+                                        .timeout_ms = rank->timeout_ms};
+
+    return tdm_group_join(rank->runtime, &options, &rank->group);
+}
+
+tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call)
+{
+    struct tdm__rank_arguments arguments;
+    struct tdm__id node;
+
+    TDM_TRY(read_arguments(call, &arguments));
+    rank->runtime = tdm_runtime_current();
+    rank->per_engine = (uint32_t)arguments.per_engine;
+    rank->bucket_bytes = arguments.bucket_bytes;
+    rank->timeout_ms = (int64_t)arguments.timeout_ms;
+    rank->verify = arguments.verify != 0;
+    TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
+                             arguments.config_name, &rank->config));
+    TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));
+    TDM_TRY(tdm__runtime_regions(rank->runtime, 0, &rank->regions));
+    TDM_TRY(tdm__id_parse(rank->runtime->node_id, &node));
+    rank->place = tdm__place_of(&node, tdm__regions_device(rank->regions));
+    TDM_TRY(meet(rank, &arguments));
+    rank->context = (struct tdm_rank_context){.config = rank->config,
+                                              .rank = (uint32_t)arguments.rank,
+                                              .ranks_count = (uint32_t)arguments.ranks_count,
+                                              .engine = (uint32_t)arguments.engine,
+                                              .seed = arguments.seed,
+                                              .group = rank->group};
+    return TDM_OK;
+}
+
+void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
+{
+    if (rank->state != NULL) {
+        close(rank->state);
+    }
+    for (uint32_t i = 0; i < rank->memory_count; i++) {
+        tdm_region_destroy(rank->memory[i]);
+    }
+    tdm_group_leave(rank->group);
+    tdm_config_destroy(rank->config);
+    /* The library stays: its destructors run when the process ends. */
+}
+
+/* ---- memory -------------------------------------------------------------------------------
+ */
+
+tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spec *specs,
+                             uint32_t count)
+{
+    if (count > TDM_RANK_REGIONS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u regions of one rank, at most %d", count,
+                         (int)TDM_RANK_REGIONS_MAX);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct tdm_region_options options = {.tag = specs[i].tag,
+                                             .size_bytes = specs[i].size_bytes,
+                                             .policy = specs[i].policy,
+                                             .paused = 1};
+
+        TDM_TRY(tdm__region_create(rank->regions, &options, &rank->memory[i]));
+        rank->memory_count++;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__rank_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out)
+{
+    for (uint32_t i = 0; i < rank->memory_count; i++) {
+        if (strcmp(tdm_region_tag(rank->memory[i]), tag) == 0) {
+            *region_out = rank->memory[i];
+            return TDM_OK;
+        }
+    }
+    return tdm__fail(TDM_E_NOT_FOUND, "the library declares no region \"%s\"", tag);
+}
+
+void tdm__rank_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX])
+{
+    for (uint32_t i = 0; i < rank->memory_count; i++) {
+        addresses[i] = tdm_region_address(rank->memory[i]);
+    }
+}
+
+static void add_span(struct tdm__rank *rank, const char *what, const tdm_region *region,
+                     int64_t begin_ns)
+{
+    char name[TDM__SPAN_NAME_BYTES];
+
+    (void)snprintf(name, sizeof(name), "%s %s", what, tdm_region_tag(region));
+    tdm__spans_add(&rank->spans, name, begin_ns, tdm_region_size(region), 0);
+}
+
+tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag)
+{
+    for (uint32_t i = 0; i < rank->memory_count; i++) {
+        tdm_region *region = rank->memory[i];
+        int64_t begin_ns = tdm__clock_ns();
+
+        if (tdm_region_is_resident(region) ||
+            (tag != NULL && strcmp(tdm_region_tag(region), tag) != 0)) {
+            continue;
+        }
+        TDM_TRY(tdm_region_resume(region, RESUME_MS));
+        add_span(rank, "resume", region, begin_ns);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__rank_pause(struct tdm__rank *rank)
+{
+    for (uint32_t i = rank->memory_count; i-- > 0;) {
+        tdm_region *region = rank->memory[i];
+        int64_t begin_ns = tdm__clock_ns();
+
+        if (!tdm_region_is_resident(region)) {
+            continue;
+        }
+        TDM_TRY(tdm_region_pause(region));
+        add_span(rank, "pause", region, begin_ns);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm__spans_write(&rank->spans, writer);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}

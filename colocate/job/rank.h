@@ -1,0 +1,69 @@
+/* rank.h - what a trainer rank and an engine rank have in common. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_RANK_H
+#define TDM_COLOCATE_JOB_RANK_H
+
+#include "colocate/job/library.h"
+#include "colocate/job/spans.h"
+#include "colocate/memory/region.h"
+#include "colocate/weights/place.h"
+
+#include <tandem/actor.h>
+
+/* The arguments of both constructors, written by the controller. */
+struct tdm__rank_arguments {
+    const char *config_json;
+    const char *config_name; /* of the file, for messages */
+    const char *library;
+    const char *group; /* meeting point of the ranks that compute together */
+    uint64_t rank;
+    uint64_t ranks_count;
+    uint64_t engine;
+    uint64_t per_engine; /* ranks of each engine */
+    uint64_t seed;
+    uint64_t bucket_bytes;
+    uint64_t timeout_ms; /* of collectives and of calls between ranks */
+    int verify;
+};
+tdm_status tdm__rank_arguments_write(tdm_writer *writer,
+                                     const struct tdm__rank_arguments *arguments);
+
+struct tdm__rank {
+    tdm_runtime *runtime; /* borrowed */
+    tdm_config *config;   /* owned, like the rest */
+    struct tdm__job_library library;
+    tdm_group *group;
+    struct tdm_rank_context context;
+    void *state;                  /* of the library's table; NULL until it opened */
+    struct tdm__regions *regions; /* borrowed from the runtime */
+    tdm_region *memory[TDM_RANK_REGIONS_MAX];
+    uint32_t memory_count;
+    struct tdm__place place;
+    uint32_t per_engine;
+    uint64_t bucket_bytes;
+    int64_t timeout_ms;
+    bool verify;
+    struct tdm__spans spans;
+};
+
+/* Reads the arguments, opens the library, meets the group. */
+tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call);
+/* Closes what was opened; `close` is the table's entry for `state`. */
+void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
+
+/* Reserves what the library declared, without memory. */
+tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spec *specs,
+                             uint32_t count);
+/* The region with this tag; TDM_E_NOT_FOUND. */
+tdm_status tdm__rank_region(struct tdm__rank *rank, const char *tag, tdm_region **region_out);
+void tdm__rank_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGIONS_MAX]);
+
+/* The regions with that tag, or all (NULL): taken in their order, given back in the opposite
+ * one. Those that are so already are left alone; each is a span of the trace. */
+tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag);
+tdm_status tdm__rank_pause(struct tdm__rank *rank);
+
+/* Methods that both classes have. */
+tdm_status tdm__rank_method_trace(struct tdm__rank *rank, tdm_call *call);
+
+#endif

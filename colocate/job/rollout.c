@@ -1,0 +1,200 @@
+/* rollout.c - engines answer prompts, answers get rewards. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/rollout.h"
+
+#include "colocate/job/completions.h"
+#include "runtime/error.h"
+#include "runtime/mix.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What one engine is asked: rows first … first+count of the rollout. */
+struct share {
+    uint32_t first;
+    uint32_t count;
+};
+
+static struct share share_of(const struct tdm__crew *crew, uint32_t rows_count, uint32_t engine)
+{
+    uint32_t engines = crew->spec->num_engines;
+    uint32_t first = (uint32_t)((uint64_t)rows_count * engine / engines);
+    uint32_t next = (uint32_t)((uint64_t)rows_count * (engine + 1) / engines);
+
+    return (struct share){first, next - first};
+}
+
+/* ---- asking -------------------------------------------------------------------------------
+ */
+
+static tdm_status write_share(tdm_writer *writer, const struct tdm__rollout_options *options,
+                              struct share share)
+{
+    uint32_t count = share.count * options->samples_per_row;
+    struct tdm_prompt *prompts = calloc(count + 1, sizeof(*prompts));
+    tdm_status status;
+
+    if (prompts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u prompts", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t row = share.first + i / options->samples_per_row;
+
+        prompts[i].text = options->dataset->rows[options->rows[row]].prompt;
+        prompts[i].seed = tdm__mix(tdm__mix(options->seed, row), i % options->samples_per_row);
+    }
+    status = tdm__generation_ask(writer, &options->sampling, prompts, count);
+    free(prompts);
+    return status;
+}
+
+/* The same question to every rank of an engine. */
+static tdm_status ask_engine(struct tdm__crew *crew, const struct tdm__rollout_options *options,
+                             uint32_t engine, tdm_ref **refs)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = write_share(writer, options, share_of(crew, options->rows_count, engine));
+    for (uint32_t rank = 0; rank < crew->per_engine && status == TDM_OK; rank++) {
+        status = tdm_actor_call_packed(crew->engines[engine * crew->per_engine + rank],
+                                       "generate", tdm_writer_bytes(writer), &refs[rank]);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* ---- reading ------------------------------------------------------------------------------
+ */
+
+static tdm_status read_sample(const struct tdm__rollout_options *options,
+                              struct tdm__rollout *rollout, const tdm_value *reply,
+                              uint32_t index, uint32_t position)
+{
+    const struct tdm__dataset_row *row =
+        &options->dataset->rows[options->rows[position / options->samples_per_row]];
+    size_t room = (size_t)position * rollout->tokens_max;
+    struct tdm_sample *sample = &rollout->samples[position];
+    struct tdm_completion completion;
+
+    TDM_TRY(tdm__completion_read(reply, index, rollout->tokens_max, rollout->tokens + room,
+                                 rollout->logprobs + room, &completion));
+    *sample = (struct tdm_sample){.group = position / options->samples_per_row,
+                                  .prompt = row->prompt,
+                                  .answer = row->answer,
+                                  .tokens = completion.tokens,
+                                  .logprobs = completion.logprobs,
+                                  .token_rewards = rollout->token_rewards + room,
+                                  .tokens_count = completion.tokens_count,
+                                  .weight_version = tdm_value_uint(tdm_value_at(reply, 0), 0)};
+    sample->reward =
+        options->reward(row->prompt, row->answer, &completion, rollout->token_rewards + room);
+    rollout->reward += (double)sample->reward / rollout->samples_count;
+    rollout->exact += sample->reward >= 1.0F ? 1.0 / rollout->samples_count : 0.0;
+    return TDM_OK;
+}
+
+static tdm_status read_answers(struct tdm__crew *crew,
+                               const struct tdm__rollout_options *options, tdm_ref *const *refs,
+                               struct tdm__rollout *rollout)
+{
+    for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
+        struct share share = share_of(crew, options->rows_count, engine);
+        uint32_t count = share.count * options->samples_per_row;
+        const tdm_value *reply;
+
+        TDM_TRY(tdm_get_value(refs[engine * crew->per_engine], 0, &reply));
+        if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
+            return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
+                             tdm_value_count(tdm_value_at(reply, 1)), count);
+        }
+        for (uint32_t i = 0; i < count; i++) {
+            TDM_TRY(tdm__wrap(read_sample(options, rollout, reply, i,
+                                          share.first * options->samples_per_row + i),
+                              "engine %u", engine));
+        }
+    }
+    return TDM_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------
+ */
+
+static tdm_status make_room(const struct tdm__rollout_options *options,
+                            struct tdm__rollout *rollout)
+{
+    size_t count = (size_t)options->rows_count * options->samples_per_row;
+    size_t room = (count + 1) * options->sampling.tokens_max;
+
+    *rollout = (struct tdm__rollout){.samples_count = (uint32_t)count,
+                                     .tokens_max = options->sampling.tokens_max,
+                                     .samples = calloc(count + 1, sizeof(*rollout->samples)),
+                                     .tokens = calloc(room, sizeof(*rollout->tokens)),
+                                     .logprobs = calloc(room, sizeof(*rollout->logprobs)),
+                                     .token_rewards = calloc(room, sizeof(float))};
+    if (rollout->samples == NULL || rollout->tokens == NULL || rollout->logprobs == NULL ||
+        rollout->token_rewards == NULL) {
+        tdm__rollout_fini(rollout);
+        return tdm__fail(TDM_E_NOMEM, "a rollout of %zu samples", count);
+    }
+    return TDM_OK;
+}
+
+static tdm_status ask_and_read(struct tdm__crew *crew,
+                               const struct tdm__rollout_options *options, tdm_ref **refs,
+                               struct tdm__rollout *rollout)
+{
+    for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
+        TDM_TRY(ask_engine(crew, options, engine, refs + engine * crew->per_engine));
+    }
+    TDM_TRY(tdm__crew_await(crew, refs, crew->engines_count,
+                            (int64_t)crew->spec->generate_timeout_ms));
+    return read_answers(crew, options, refs, rollout);
+}
+
+tdm_status tdm__rollout_run(struct tdm__crew *crew, const struct tdm__rollout_options *options,
+                            struct tdm__rollout *rollout_out)
+{
+    tdm_ref **refs = calloc(crew->engines_count + 1, sizeof(*refs));
+    tdm_status status;
+
+    if (refs == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "calls to %u ranks", crew->engines_count);
+    }
+    status = make_room(options, rollout_out);
+    if (status == TDM_OK) {
+        status = ask_and_read(crew, options, refs, rollout_out);
+        if (status != TDM_OK) {
+            tdm__rollout_fini(rollout_out);
+        }
+    }
+    tdm__crew_release(refs, crew->engines_count);
+    free(refs);
+    return tdm__wrap(status, "generate");
+}
+
+void tdm__rollout_fini(struct tdm__rollout *rollout)
+{
+    free(rollout->samples);
+    free(rollout->tokens);
+    free(rollout->logprobs);
+    free(rollout->token_rewards);
+    *rollout = (struct tdm__rollout){.samples_count = 0};
+}
+
+void tdm__rollout_shuffle_rewards(struct tdm__rollout *rollout, uint64_t seed)
+{
+    for (uint32_t i = rollout->samples_count; i > 1; i--) {
+        struct tdm_sample *a = &rollout->samples[i - 1];
+        struct tdm_sample *b = &rollout->samples[tdm__mix(seed, i) % i];
+        const float *token_rewards =
+            a->token_rewards; /* rows of equal room, whoever has fewer */
+        float reward = a->reward;
+
+        a->token_rewards = b->token_rewards;
+        a->reward = b->reward;
+        b->token_rewards = token_rewards;
+        b->reward = reward;
+    }
+}

@@ -1,0 +1,54 @@
+/* spans.c - what a rank did when, kept until the controller fetches it for the trace. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/spans.h"
+
+#include "runtime/clock.h"
+
+#include <stdio.h>
+
+void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns,
+                    uint64_t bytes, uint64_t checksum)
+{
+    struct tdm__span *span;
+
+    if (spans->count == TDM__SPANS_MAX) {
+        return;
+    }
+    span = &spans->all[spans->count++];
+    (void)snprintf(span->name, sizeof(span->name), "%s", name);
+    span->begin_ns = begin_ns;
+    span->end_ns = tdm__clock_ns();
+    span->bytes = bytes;
+    span->checksum = checksum;
+}
+
+void tdm__spans_write(struct tdm__spans *spans, tdm_writer *writer)
+{
+    tdm_write_array(writer, spans->count);
+    for (uint32_t i = 0; i < spans->count; i++) {
+        const struct tdm__span *span = &spans->all[i];
+
+        tdm_write_array(writer, 5);
+        tdm_write_string(writer, span->name);
+        tdm_write_int(writer, span->begin_ns);
+        tdm_write_int(writer, span->end_ns);
+        tdm_write_uint(writer, span->bytes);
+        tdm_write_uint(writer, span->checksum);
+    }
+    spans->count = 0;
+}
+
+int tdm__span_read(const tdm_value *array, uint32_t index, struct tdm__span *span_out)
+{
+    const tdm_value *value = tdm_value_at(array, index);
+    const char *name;
+
+    if (value == NULL ||
+        tdm_unpack(value, "siiuu", &name, &span_out->begin_ns, &span_out->end_ns,
+                   &span_out->bytes, &span_out->checksum) != TDM_OK ||
+        name == NULL) {
+        return 0;
+    }
+    (void)snprintf(span_out->name, sizeof(span_out->name), "%s", name);
+    return 1;
+}

@@ -1,0 +1,428 @@
+/* trainer_actor.c - the class of trainer ranks: a library's table, its memory, its updates. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/rank.h"
+#include "colocate/job/samples.h"
+#include "colocate/weights/sender.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKET_MS = 10000 };
+
+struct trainer {
+    struct tdm__rank rank;             /* first */
+    const struct tdm_trainer_ops *ops; /* borrowed from the library */
+    struct tdm__manifest *manifest;    /* owned, like the rest */
+    struct tdm__layout *layouts; /* of all ranks; this one's is borrowed from the library */
+    struct tdm__sender *sender;
+    tdm_group *gather; /* the ranks that serve one engine */
+    tdm_actor *engine; /* its first rank; only the group's source has it */
+    char *lists;       /* what the source gathers: a list of handles for each rank */
+    size_t lists_bytes;
+};
+
+/* ---- life ---------------------------------------------------------------------------------
+ */
+
+static tdm_status open_library(struct trainer *trainer)
+{
+    struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
+    uint32_t count = 0;
+
+    trainer->ops = trainer->rank.library.jobs->trainer;
+    TDM_TRY(trainer->ops->open(&trainer->rank.context, &trainer->rank.state));
+    TDM_TRY(trainer->ops->regions(trainer->rank.state, specs, &count));
+    return tdm__rank_declare(&trainer->rank, specs, count);
+}
+
+static tdm_status join_gather_group(struct trainer *trainer)
+{
+    uint32_t per_engine = trainer->rank.per_engine;
+    uint32_t rank = trainer->rank.context.rank;
+    char name[32];
+    struct tdm_group_options options = {.name = name,
+                                        .rank = rank % per_engine,
+                                        .ranks_count = per_engine,
+                                        .timeout_ms = trainer->rank.timeout_ms};
+
+    (void)snprintf(name, sizeof(name), "gather/%u", rank / per_engine);
+    return tdm_group_join(trainer->rank.runtime, &options, &trainer->gather);
+}
+
+static tdm_status construct(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+
+    TDM_TRY(tdm__rank_open(&trainer->rank, call));
+    TDM_TRY(join_gather_group(trainer));
+    return open_library(trainer);
+}
+
+static void destruct(void *self)
+{
+    struct trainer *trainer = self;
+
+    tdm__sender_destroy(trainer->sender);
+    for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count;
+         i++) {
+        if (i != trainer->rank.context.rank) {
+            tdm__layout_fini(&trainer->layouts[i]);
+        }
+    }
+    free(trainer->layouts);
+    free(trainer->lists);
+    tdm__manifest_destroy(trainer->manifest);
+    tdm_actor_destroy(trainer->engine);
+    tdm_group_leave(trainer->gather);
+    tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
+}
+
+/* ---- who holds what -----------------------------------------------------------------------
+ */
+
+/* Every rank's layout to every rank, as packed values of one size: the largest. */
+static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, char **all_out,
+                                 size_t *each_out)
+{
+    double largest = (double)own.size_bytes;
+    size_t each;
+    char *all;
+    tdm_status status;
+
+    TDM_TRY(tdm_group_all_reduce_double(trainer->rank.group, &largest, 1, TDM_MAX));
+    each = (size_t)largest + sizeof(uint64_t);
+    all = calloc(trainer->rank.context.ranks_count + 1, each);
+    if (all == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layouts of %zu bytes each", each);
+    }
+    memcpy(all, &(uint64_t){own.size_bytes}, sizeof(uint64_t)); /* at first in place 0 */
+    memcpy(all + sizeof(uint64_t), own.data, own.size_bytes);
+    memmove(all + each * trainer->rank.context.ranks_count, all, each);
+    status = tdm_group_all_gather(trainer->rank.group,
+                                  all + each * trainer->rank.context.ranks_count, each, all);
+    if (status != TDM_OK) {
+        free(all);
+        return status;
+    }
+    *all_out = all;
+    *each_out = each;
+    return TDM_OK;
+}
+
+static tdm_status decode_layouts(struct trainer *trainer, const char *all, size_t each)
+{
+    for (uint32_t i = 0; i < trainer->rank.context.ranks_count; i++) {
+        const char *one = all + i * each;
+        uint64_t size_bytes;
+
+        memcpy(&size_bytes, one, sizeof(size_bytes));
+        if (i != trainer->rank.context.rank) {
+            TDM_TRY(tdm__layout_decode((struct tdm_bytes){one + sizeof(size_bytes), size_bytes},
+                                       &trainer->layouts[i]));
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status exchange_layouts(struct trainer *trainer)
+{
+    tdm_writer *writer;
+    char *all;
+    size_t each;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__layout_encode(&trainer->layouts[trainer->rank.context.rank], writer);
+    if (status == TDM_OK) {
+        status = gather_layouts(trainer, tdm_writer_bytes(writer), &all, &each);
+    }
+    tdm_writer_destroy(writer);
+    TDM_TRY(status);
+    status = decode_layouts(trainer, all, each);
+    free(all);
+    return status;
+}
+
+static tdm_status learn_layout(struct trainer *trainer)
+{
+    const struct tdm_tensor_info *tensors;
+    uint32_t tensors_count;
+    struct tdm__layout own;
+
+    TDM_TRY(trainer->ops->layout(trainer->rank.state, &tensors, &tensors_count, &own.slices,
+                                 &own.slices_count));
+    TDM_TRY(tdm__manifest_create(tensors, tensors_count, &trainer->manifest));
+    TDM_TRY(tdm__layout_check(&own, trainer->manifest));
+    trainer->layouts = calloc(trainer->rank.context.ranks_count, sizeof(own));
+    if (trainer->layouts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", trainer->rank.context.ranks_count);
+    }
+    trainer->layouts[trainer->rank.context.rank] = own;
+    return exchange_layouts(trainer);
+}
+
+static tdm_status make_sender(struct trainer *trainer)
+{
+    struct tdm__sender_options options = {.manifest = trainer->manifest,
+                                          .layouts = trainer->layouts,
+                                          .rank = trainer->rank.context.rank,
+                                          .ranks_count = trainer->rank.context.ranks_count,
+                                          .regions = trainer->rank.regions,
+                                          .group = trainer->rank.group,
+                                          .place = trainer->rank.place,
+                                          .bucket_bytes = trainer->rank.bucket_bytes};
+
+    return tdm__sender_create(&options, &trainer->sender);
+}
+
+/* ---- methods: life ------------------------------------------------------------------------
+ */
+
+/* → the manifest, packed */
+static tdm_status start(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    void *addresses[TDM_RANK_REGIONS_MAX];
+    tdm_writer *writer;
+    struct tdm_bytes packed;
+    tdm_status status;
+
+    TDM_TRY(tdm__rank_resume(&trainer->rank, NULL));
+    tdm__rank_addresses(&trainer->rank, addresses);
+    TDM_TRY(trainer->ops->start(trainer->rank.state, addresses));
+    TDM_TRY(learn_layout(trainer));
+    TDM_TRY(make_sender(trainer));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__manifest_encode(trainer->manifest, writer);
+    if (status == TDM_OK) {
+        packed = tdm_writer_bytes(writer);
+        status = tdm_call_reply(call, "b", packed.data, packed.size_bytes);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status resume(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm__rank_resume(self, NULL);
+}
+
+static tdm_status pause_all(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm__rank_pause(self);
+}
+
+static tdm_status trace(tdm_call *call, void *self)
+{
+    return tdm__rank_method_trace(self, call);
+}
+
+/* (supervised, step, steps_count, [sample …]) → metrics */
+static tdm_status step(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    struct tdm_metrics metrics = {.count = 0};
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm_batch batch;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
+    status = trainer->ops->step(trainer->rank.state, &batch, &metrics);
+    tdm__batch_fini(&batch);
+    TDM_TRY(status);
+    tdm__spans_add(&trainer->rank.spans, "step", begin_ns, 0, 0);
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__metrics_write(writer, &metrics);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status save(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const char *directory;
+
+    TDM_TRY(tdm_call_unpack(call, "s", &directory));
+    return trainer->ops->save(trainer->rank.state, directory);
+}
+
+static tdm_status load(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const char *directory;
+
+    TDM_TRY(tdm_call_unpack(call, "s", &directory));
+    return trainer->ops->load(trainer->rank.state, directory);
+}
+
+/* ---- methods: an update -------------------------------------------------------------------
+ */
+
+static tdm_status take_bucket(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    int64_t begin_ns = tdm__clock_ns();
+
+    (void)call;
+    TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
+    tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns, 0, 0);
+    return TDM_OK;
+}
+
+static tdm_status give_bucket(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+
+    (void)call;
+    return tdm__sender_pause(trainer->sender);
+}
+
+static tdm_status find_engine(struct trainer *trainer)
+{
+    char name[32];
+
+    if (trainer->engine != NULL) {
+        return TDM_OK;
+    }
+    (void)snprintf(name, sizeof(name), "engine/%u/0",
+                   trainer->rank.context.rank / trainer->rank.per_engine);
+    return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
+                          &trainer->engine);
+}
+
+/* The one call per bucket: the engine's first rank gets every rank's list. */
+static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
+{
+    tdm_writer *writer;
+    tdm_ref *ref;
+    const tdm_value *nothing;
+    tdm_status status;
+
+    TDM_TRY(find_engine(trainer));
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, trainer->rank.per_engine);
+    for (uint32_t i = 0; i < trainer->rank.per_engine; i++) {
+        tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status =
+            tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(writer), &ref);
+    }
+    tdm_writer_destroy(writer);
+    TDM_TRY(status);
+    status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
+{
+    size_t wanted = list.size_bytes * trainer->rank.per_engine;
+
+    if (trainer->lists_bytes < wanted) {
+        char *lists = realloc(trainer->lists, wanted);
+
+        if (lists == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "lists of %zu bytes", wanted);
+        }
+        trainer->lists = lists;
+        trainer->lists_bytes = wanted;
+    }
+    return tdm_group_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
+}
+
+/* No rank fills the next bucket before every engine has read this one; and if one was refused,
+ * every rank stops. */
+static tdm_status agree(struct trainer *trainer, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    double worst = status == TDM_OK ? 0 : (double)(trainer->rank.context.rank + 1);
+    tdm_status told;
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    told = tdm_group_all_reduce_double(trainer->rank.group, &worst, 1, TDM_MAX);
+    if (status != TDM_OK) {
+        return tdm__fail(status, "%s", detail);
+    }
+    TDM_TRY(told);
+    if (worst > 0) {
+        return tdm__fail(TDM_E_ABORTED, "the bucket of trainer rank %d was refused",
+                         (int)worst - 1);
+    }
+    return TDM_OK;
+}
+
+static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t bucket)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm_bytes list;
+    char name[TDM__SPAN_NAME_BYTES];
+    tdm_status status;
+
+    TDM_TRY(tdm__sender_fill(trainer->sender, bucket));
+    TDM_TRY(tdm__sender_describe(trainer->sender, update, epoch, bucket, &list));
+    TDM_TRY(gather_lists(trainer, list));
+    status = trainer->rank.context.rank % trainer->rank.per_engine == 0
+                 ? call_engine(trainer, list.size_bytes)
+                 : TDM_OK;
+    (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
+    tdm__spans_add(&trainer->rank.spans, name, begin_ns,
+                   tdm__sender_bucket_bytes(trainer->sender, bucket),
+                   tdm__checksum_tensor(list.data, list.size_bytes));
+    return agree(trainer, status);
+}
+
+/* (update id, epoch) → bytes, buckets */
+static tdm_status update(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const void *id_bytes;
+    size_t id_bytes_count;
+    uint64_t epoch;
+    struct tdm__id id;
+    uint32_t count = tdm__sender_buckets_count(trainer->sender);
+
+    TDM_TRY(tdm_call_unpack(call, "bu", &id_bytes, &id_bytes_count, &epoch));
+    if (id_bytes_count != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", id_bytes_count);
+    }
+    memcpy(id.bytes, id_bytes, sizeof(id.bytes));
+    for (uint32_t bucket = 0; bucket < count; bucket++) {
+        TDM_TRY(tdm__wrap(send_bucket(trainer, &id, epoch, bucket), "bucket %u of %u", bucket,
+                          count));
+    }
+    return tdm_call_reply(call, "uu", trainer->manifest->size_bytes, (uint64_t)count);
+}
+
+static const struct tdm_actor_class trainer_class = {
+    .name = "tandem.trainer",
+    .state_bytes = sizeof(struct trainer),
+    .construct = construct,
+    .destruct = destruct,
+    .methods = {{"start", start},
+                {"resume", resume},
+                {"pause", pause_all},
+                {"step", step},
+                {"save", save},
+                {"load", load},
+                {"take_bucket", take_bucket},
+                {"give_bucket", give_bucket},
+                {"update", update},
+                {"trace", trace}},
+};
+
+__attribute__((constructor)) static void register_trainer(void)
+{
+    tdm_class_register(&trainer_class);
+}

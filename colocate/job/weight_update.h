@@ -1,0 +1,29 @@
+/* weight_update.h - a new version of the weights, from the trainers to every engine. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_WEIGHT_UPDATE_H
+#define TDM_COLOCATE_JOB_WEIGHT_UPDATE_H
+
+#include "colocate/job/crew.h"
+#include "colocate/weights/commit_core.h"
+
+/* The controller is the source of docs/protocols/commit.md: it begins an update, lets the
+ * trainers stage it, collects the votes, decides.  What happens is the store's word, not its
+ * own. */
+struct tdm__weight_update {
+    struct tdm__id id;
+    uint64_t epoch;
+    uint64_t version;
+    bool committed;
+    uint64_t bytes; /* of the model */
+};
+
+/* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  TDM_OK with
+ * `committed`, or the failure for which it was aborted; the old version is then served on.
+ * `base` is the committed version, `floor` what versions must exceed. */
+tdm_status tdm__weight_update_run(struct tdm__crew *crew, uint64_t base, uint64_t floor,
+                                  struct tdm__weight_update *update_out);
+/* Step 5, on every engine rank; or, after an abort, drops what was staged. */
+tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
+                                     const struct tdm__weight_update *update);
+
+#endif
