@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/network.h"
 
-#include "examples/colocated_rl/ops.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -63,14 +61,14 @@ static void place(struct flow *flow, float *scratch)
 /* Through a norm at the start of a block: from `normed` to the stream, which it joins. */
 static void norm_rows_backward(const struct flow *flow, const float *input, size_t norm)
 {
-    const struct model_shape *shape = &flow->network->model->shape;
-    size_t width = shape->hidden_size;
+    const struct rms_norm hidden_norm = network_hidden_norm(flow->network, norm);
+    size_t width = hidden_norm.width;
 
     for (size_t i = 0; i < flow->count; i++) {
         float *gradient = flow->normed + i * width;
 
-        rms_norm_backward(gradient, flow->gradients + norm, gradient, input + i * width,
-                          flow->network->weights + norm, width, shape->rms_norm_eps);
+        rms_norm_backward(&hidden_norm, gradient, flow->gradients + norm, gradient,
+                          input + i * width);
         add(flow->stream + i * width, gradient, width);
     }
 }
@@ -162,14 +160,15 @@ static void turn_heads_backward(const struct flow *flow, size_t norm, float *to,
                                 const float *projected, const size_t heads_and_position[2])
 {
     const struct network *network = flow->network;
-    size_t width = network->model->shape.head_dim;
+    const struct rms_norm head_norm = network_head_norm(network, norm);
+    size_t width = head_norm.width;
     const float *cosine = network->cosines + heads_and_position[1] * (width / 2);
     const float *sine = network->sines + heads_and_position[1] * (width / 2);
 
     for (size_t at = 0; at < heads_and_position[0] * width; at += width) {
         rotate_back(turned + at, cosine, sine, width);
-        rms_norm_backward(to + at, flow->gradients + norm, turned + at, projected + at,
-                          network->weights + norm, width, network->model->shape.rms_norm_eps);
+        rms_norm_backward(&head_norm, to + at, flow->gradients + norm, turned + at,
+                          projected + at);
     }
 }
 

@@ -2,8 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/network.h"
 
-#include "examples/colocated_rl/ops.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +42,7 @@ size_t network_values_floats(const struct model *model, size_t rows_max, int kee
 
 size_t network_cache_floats(const struct model *model, size_t slots_max)
 {
-    return 2 * model->shape.num_hidden_layers * slots_max * key_width(&model->shape);
+    return 2 * (size_t)model->shape.num_hidden_layers * slots_max * key_width(&model->shape);
 }
 
 void network_place(struct network *network, float *values, float *cache)
@@ -122,25 +120,24 @@ static void embed(const struct network *network, const struct row *rows, size_t 
 static void norm_rows(const struct network *network, float *y, const float *x, size_t norm,
                       size_t count)
 {
-    size_t width = network->model->shape.hidden_size;
+    const struct rms_norm hidden_norm = network_hidden_norm(network, norm);
 
     for (size_t i = 0; i < count; i++) {
-        rms_norm(y + i * width, x + i * width, network->weights + norm, width,
-                 network->model->shape.rms_norm_eps);
+        rms_norm(&hidden_norm, y + i * hidden_norm.width, x + i * hidden_norm.width);
     }
 }
 
 /* Norms and rotates `heads` neighbouring heads of one row. */
-static void turn_heads(const struct network *network, float *to, const float *from,
-                       const float *norm, size_t heads, size_t position)
+static void turn_heads(const struct network *network, float *to, const float *from, size_t norm,
+                       size_t heads, size_t position)
 {
-    size_t width = network->model->shape.head_dim;
+    const struct rms_norm head_norm = network_head_norm(network, norm);
+    size_t width = head_norm.width;
     const float *cosine = network->cosines + position * (width / 2);
     const float *sine = network->sines + position * (width / 2);
 
     for (size_t head = 0; head < heads; head++) {
-        rms_norm(to + head * width, from + head * width, norm, width,
-                 network->model->shape.rms_norm_eps);
+        rms_norm(&head_norm, to + head * width, from + head * width);
         rotate(to + head * width, cosine, sine, width);
     }
 }
@@ -150,8 +147,8 @@ static void place_heads(const struct network *network, uint32_t layer, const str
                         size_t count)
 {
     const struct model_shape *shape = &network->model->shape;
-    const float *query_norm = network->weights + model_layer(network->model, layer, QUERY_NORM);
-    const float *key_norm = network->weights + model_layer(network->model, layer, KEY_NORM);
+    size_t query_norm = model_layer(network->model, layer, QUERY_NORM);
+    size_t key_norm = model_layer(network->model, layer, KEY_NORM);
     const float *projected = network_value(network, layer, QUERY_KEY_VALUE);
     float *queries = network_value(network, layer, QUERY);
     size_t q = query_width(shape);

@@ -31,8 +31,8 @@ static tdm_status make_advantages(struct lesson *lesson)
                                 to, sample->tokens_count, stride);
             }
         }
-        grpo_advantages(batch->samples + from, to - from, lesson->advantages + from * stride,
-                        stride);
+        grpo_advantages(batch->samples + from, to - from,
+                        lesson->advantages + (size_t)from * stride, stride);
     }
     return TDM_OK;
 }

@@ -131,23 +131,29 @@ static tdm_status append(struct model *model, const uint32_t dims[2], const char
     return TDM_OK;
 }
 
+static tdm_status append_layer(struct model *model, uint32_t layer)
+{
+    char name[TDM_TENSOR_NAME_BYTES_MAX];
+    uint32_t dims[2];
+
+    for (uint32_t i = 0; i < LAYER_TENSORS; i++) {
+        layer_tensor_dims(&model->shape, (enum layer_tensor)i, dims);
+        (void)snprintf(name, sizeof(name), "model.layers.%" PRIu32 ".%s.weight", layer,
+                       layer_tensors[i].name);
+        TDM_TRY(append(model, dims, name));
+    }
+    return TDM_OK;
+}
+
 static tdm_status append_all(struct model *model)
 {
     const struct model_shape *shape = &model->shape;
     const uint32_t table[2] = {shape->vocab_size, shape->hidden_size};
     const uint32_t norm[2] = {shape->hidden_size, 0};
-    char name[TDM_TENSOR_NAME_BYTES_MAX];
 
     TDM_TRY(append(model, table, "model.embed_tokens.weight"));
     for (uint32_t layer = 0; layer < shape->num_hidden_layers; layer++) {
-        for (uint32_t i = 0; i < LAYER_TENSORS; i++) {
-            uint32_t dims[2];
-
-            layer_tensor_dims(shape, (enum layer_tensor)i, dims);
-            (void)snprintf(name, sizeof(name), "model.layers.%" PRIu32 ".%s.weight", layer,
-                           layer_tensors[i].name);
-            TDM_TRY(append(model, dims, name));
-        }
+        TDM_TRY(append_layer(model, layer));
     }
     TDM_TRY(append(model, norm, "model.norm.weight"));
     return shape->tie_word_embeddings ? TDM_OK : append(model, table, "lm_head.weight");

@@ -4,6 +4,7 @@
 #define COLOCATED_RL_NETWORK_H
 
 #include "examples/colocated_rl/model.h"
+#include "examples/colocated_rl/ops.h"
 
 #include <tandem/group.h>
 
@@ -98,6 +99,22 @@ static inline float *network_value(const struct network *network, uint32_t layer
                                    enum layer_value value)
 {
     return network->values + layer * network->layer_stride + network->value_offsets[value];
+}
+
+/* The norm whose weights start at `weights`, over hidden values or over a head. */
+static inline struct rms_norm network_hidden_norm(const struct network *network, size_t weights)
+{
+    const struct model_shape *shape = &network->model->shape;
+
+    return (struct rms_norm){network->weights + weights, shape->hidden_size,
+                             shape->rms_norm_eps};
+}
+
+static inline struct rms_norm network_head_norm(const struct network *network, size_t weights)
+{
+    const struct model_shape *shape = &network->model->shape;
+
+    return (struct rms_norm){network->weights + weights, shape->head_dim, shape->rms_norm_eps};
 }
 
 static inline float *network_layer_output(const struct network *network, uint32_t layer)

@@ -56,36 +56,38 @@ void add_scaled(float *y, float scale, const float *x, size_t count)
     }
 }
 
-static float inverse_rms(const float *x, size_t width, float epsilon)
+static float inverse_rms(const struct rms_norm *norm, const float *x)
 {
-    return 1.0F / sqrtf(dot(x, x, width) / (float)width + epsilon);
+    return 1.0F / sqrtf(dot(x, x, norm->width) / (float)norm->width + norm->epsilon);
 }
 
-void rms_norm(float *y, const float *x, const float *w, size_t width, float epsilon)
+void rms_norm(const struct rms_norm *norm, float *y, const float *x)
 {
-    float inverse = inverse_rms(x, width, epsilon);
+    const float *weights = norm->weights;
+    float inverse = inverse_rms(norm, x);
 
-    for (size_t i = 0; i < width; i++) {
-        y[i] = w[i] * (x[i] * inverse);
+    for (size_t i = 0; i < norm->width; i++) {
+        y[i] = weights[i] * (x[i] * inverse);
     }
 }
 
-void rms_norm_backward(float *dx, float *dw, const float *dy, const float *x, const float *w,
-                       size_t width, float epsilon)
+void rms_norm_backward(const struct rms_norm *norm, float *dx, float *dw, const float *dy,
+                       const float *x)
 {
-    float inverse = inverse_rms(x, width, epsilon);
+    const float *weights = norm->weights;
+    float inverse = inverse_rms(norm, x);
     float along = 0.0F; /* what of the gradient points along x, which the norm takes away */
 
 #pragma omp simd reduction(+ : along)
-    for (size_t i = 0; i < width; i++) {
-        along += w[i] * dy[i] * x[i];
+    for (size_t i = 0; i < norm->width; i++) {
+        along += weights[i] * dy[i] * x[i];
     }
-    along *= inverse * inverse / (float)width;
-    for (size_t i = 0; i < width; i++) {
+    along *= inverse * inverse / (float)norm->width;
+    for (size_t i = 0; i < norm->width; i++) {
         float gradient = dy[i];
 
         dw[i] += gradient * x[i] * inverse;
-        dx[i] = inverse * (w[i] * gradient - along * x[i]);
+        dx[i] = inverse * (weights[i] * gradient - along * x[i]);
     }
 }
 

@@ -25,11 +25,16 @@ float dot(const float *a, const float *b, size_t count);
 void add(float *y, const float *x, size_t count);                     /* y += x */
 void add_scaled(float *y, float scale, const float *x, size_t count); /* y += scale · x */
 
-/* y = w · x / sqrt(mean(x²) + epsilon), over one vector. */
-void rms_norm(float *y, const float *x, const float *w, size_t width, float epsilon);
+/* Over one vector of `width`: y = weights · x / sqrt(mean(x²) + epsilon). */
+struct rms_norm {
+    const float *weights;
+    size_t width;
+    float epsilon;
+};
+void rms_norm(const struct rms_norm *norm, float *y, const float *x);
 /* dx may be dy. */
-void rms_norm_backward(float *dx, float *dw, const float *dy, const float *x, const float *w,
-                       size_t width, float epsilon);
+void rms_norm_backward(const struct rms_norm *norm, float *dx, float *dw, const float *dy,
+                       const float *x);
 
 /* Rotates one head in place: element i with element i + width/2, by the angle whose cosine and
  * sine are cosine[i] and sine[i].  The inverse rotation is its gradient. */

@@ -94,8 +94,8 @@ static void a_ratio_beyond_the_clip_teaches_nothing_more(void **state)
 static void a_divergence_is_never_negative(void **state)
 {
     (void)state;
-    for (double difference = -3.0; difference < 3.0; difference += 0.01) {
-        assert_true(grpo_divergence(difference, 0.0) >= 0.0);
+    for (int i = -300; i < 300; i++) {
+        assert_true(grpo_divergence(0.01 * i, 0.0) >= 0.0);
     }
     near(grpo_divergence(-0.4, -0.4), 0.0);
 }

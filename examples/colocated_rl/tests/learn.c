@@ -64,8 +64,7 @@ static struct dataset read_dataset(const tdm_config *config, const char *key, co
                    job, name);
     file = fopen(path, "re");
     if (file == NULL) {
-        perror(path);
-        exit(1);
+        tdm_check(tdm_fail(TDM_E_NOT_FOUND, "cannot be opened"), path);
     }
     while (data.count < LINES_MAX &&
            fscanf(file, " {\"prompt\": \"%63[^\"]\", \"answer\": \"%63[^\"]\"}", // NOLINT
@@ -74,8 +73,7 @@ static struct dataset read_dataset(const tdm_config *config, const char *key, co
     }
     (void)fclose(file);
     if (data.count == 0) {
-        (void)fprintf(stderr, "%s holds no prompts\n", path);
-        exit(1);
+        tdm_check(tdm_fail(TDM_E_INVAL, "holds no prompts"), path);
     }
     return data;
 }

@@ -175,10 +175,10 @@ static void answers_may_share_their_prompt(void **state)
         alone[i] = (struct row){.token = second[i], .slot = i};
     }
     compute(&bench, alone, 5);
-    for (size_t i = 0; i < 7; i++) {
-        assert_true(fabsf(bench.logits[2 * 7 + i] - shared[2 * 7 + i]) < 1e-5F);
-        assert_true(fabsf(bench.logits[3 * 7 + i] - shared[5 * 7 + i]) < 1e-5F);
-        assert_true(fabsf(bench.logits[4 * 7 + i] - shared[6 * 7 + i]) < 1e-5F);
+    for (size_t i = 0; i < 7; i++) { /* rows 2, 3 and 4 alone are rows 2, 5 and 6 together */
+        assert_true(fabsf(bench.logits[14 + i] - shared[14 + i]) < 1e-5F);
+        assert_true(fabsf(bench.logits[21 + i] - shared[35 + i]) < 1e-5F);
+        assert_true(fabsf(bench.logits[28 + i] - shared[42 + i]) < 1e-5F);
     }
     close_bench(&bench);
 }
@@ -253,7 +253,7 @@ static void check_gradients(int tied)
     shape.tie_word_embeddings = tied;
     open_bench(&bench, &shape);
     randomise(bench.weights, bench.model.elements, 2, 0.5);
-    randomise(slopes, SHARED_ROWS * 7, 3, 0.3);
+    randomise(slopes, (size_t)SHARED_ROWS * 7, 3, 0.3);
     (void)loss_of(&bench, slopes);
     network_backward(&bench.network, shared_rows, SHARED_ROWS, slopes, bench.gradients,
                      bench.scratch);

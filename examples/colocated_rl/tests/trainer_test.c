@@ -193,7 +193,7 @@ static void assert_same(const struct tdm_metrics *a, const struct tdm_metrics *b
     assert_int_equal(a->count, b->count);
     for (uint32_t i = 0; i < a->count; i++) {
         assert_string_equal(a->entries[i].name, b->entries[i].name);
-        if (memcmp(&a->entries[i].value, &b->entries[i].value, sizeof(double)) != 0) {
+        if (a->entries[i].value != b->entries[i].value) {
             fail_msg("%s is %.17g, then %.17g", a->entries[i].name, a->entries[i].value,
                      b->entries[i].value);
         }

@@ -2,11 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/tests/support/tiny.h"
 
-#include <ftw.h>
+#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static const char text[] = "trainer:\n"
@@ -52,19 +51,27 @@ const struct settings *tiny_settings(void)
     return &settings;
 }
 
-static int remove_entry(const char *path, const struct stat *status, int kind,
-                        struct FTW *place)
-{
-    (void)status;
-    (void)kind;
-    return place->level == 0 ? 0 : remove(path);
-}
-
 static char folder[256];
+
+static void empty_folder(void)
+{
+    char *const paths[] = {folder, NULL};
+    FTS *tree = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+    const FTSENT *entry;
+
+    while (tree != NULL && (entry = fts_read(tree)) != NULL) {
+        if (entry->fts_level > FTS_ROOTLEVEL && entry->fts_info != FTS_D) {
+            (void)remove(entry->fts_accpath);
+        }
+    }
+    if (tree != NULL) {
+        (void)fts_close(tree);
+    }
+}
 
 static void remove_folder(void)
 {
-    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    empty_folder();
     (void)rmdir(folder);
 }
 
@@ -76,6 +83,6 @@ const char *tiny_folder(void)
             abort();
         }
     }
-    (void)nftw(folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+    empty_folder();
     return folder;
 }

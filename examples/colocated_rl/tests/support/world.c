@@ -334,12 +334,12 @@ struct tdm_completion *world_completions(uint32_t count, uint32_t tokens_max)
 
     for (uint32_t i = 0; i < count; i++) {
         completions[i].tokens = (int32_t *)(void *)place;
-        place += tokens_max * sizeof(int32_t);
+        place += (size_t)tokens_max * sizeof(int32_t);
         completions[i].logprobs = (float *)(void *)place;
-        place += tokens_max * sizeof(float);
+        place += (size_t)tokens_max * sizeof(float);
         completions[i].text = place;
         completions[i].text_bytes_max = tokens_max + 1;
-        place += (tokens_max + 8) / 8 * 8;
+        place += ((size_t)tokens_max + 8) / 8 * 8;
     }
     return completions;
 }
