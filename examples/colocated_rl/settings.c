@@ -205,7 +205,7 @@ static tdm_status read_learning(struct settings *settings, const tdm_config *con
 static tdm_status read_capacities(struct settings *settings, const tdm_config *config)
 {
     const struct count_setting trainer = {"max_tokens_per_gpu", &settings->max_tokens_per_gpu,
-                                          1024};
+                                          512};
     const struct count_setting running = {"max_running_requests",
                                           &settings->max_running_requests, 512};
     struct count_setting total = {"max_total_tokens", &settings->max_total_tokens, 0};
