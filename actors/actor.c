@@ -51,10 +51,11 @@ static void on_described(void *arg, struct tdm__reply *reply)
     struct tdm__link *link = arg;
     tdm_document *document = NULL;
 
-    if (reply->status != TDM_OK) {
-        /* What the daemon says, or why it could not be asked. */
-        tdm__link_die(link, reply->status == TDM_E_CLOSED ? TDM_E_NODE_LOST : reply->status,
-                      reply->detail);
+    if (reply->status == TDM_E_CLOSED) {
+        (void)tdm__runtime_daemon_gone(link->runtime, reply->detail);
+        tdm__link_die(link, TDM_E_NODE_LOST, tdm_error_detail());
+    } else if (reply->status != TDM_OK) {
+        tdm__link_die(link, reply->status, reply->detail);
     } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
     } else {
@@ -139,13 +140,13 @@ static bool link_is_settled(void *arg)
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
     struct tdm__link *link = actor->link;
-    tdm_status status =
-        tdm__loop_run(link->runtime->loop, link_is_settled, link, tdm__deadline_in(timeout_ms));
+    tdm_status status = tdm__runtime_wait(link->runtime, link_is_settled, link, timeout_ms);
 
-    if (status != TDM_OK) {
+    if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "actor %s is not ready after %lld ms", link->label,
                          (long long)timeout_ms);
     }
+    TDM_TRY(status);
     if (link->state == TDM__LINK_DEAD) {
         return tdm__fail(link->death_status, "%s", link->death);
     }

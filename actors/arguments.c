@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 struct tdm__arguments {
-    tdm_writer *packed; /* owned; with holes where the references belong */
-    tdm_writer *filled; /* owned; NULL until the holes are filled */
+    tdm_writer *packed;      /* owned; with holes where the references belong */
+    tdm_writer *filled;      /* owned; NULL until the holes are filled */
     struct tdm__holes holes; /* its refs are struct tdm_ref, held */
 };
 

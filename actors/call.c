@@ -38,7 +38,6 @@ tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
     if (call->incoming != NULL) {
         tdm__incoming_reply(call->incoming, packed_array, NULL, 0);
         call->incoming = NULL;
-        call->arguments = NULL; /* they lived in the call */
     }
     return TDM_OK;
 }
@@ -72,27 +71,35 @@ static void answer_without_reply(tdm_call *call, tdm_status status)
     }
 }
 
+static tdm_status run_method(const struct tdm_actor_class *actor_class, void *self,
+                             tdm_call *call)
+{
+    const char *name = tdm__incoming_method(call->incoming);
+    const struct tdm_method_entry *method = tdm__class_method(actor_class, name);
+    char methods[512];
+
+    if (method == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
+                         actor_class->name, name,
+                         tdm__class_methods_text(actor_class, methods, sizeof(methods)));
+    }
+    (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
+    return method->run(call, self);
+}
+
 void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
                    struct tdm__incoming *incoming)
 {
-    const struct tdm_method_entry *method =
-        tdm__class_method(actor_class, tdm__incoming_method(incoming));
     tdm_call call = {.incoming = incoming, .deadline_ms = tdm__incoming_deadline(incoming)};
-    char methods[512];
-    tdm_status status;
+    tdm_document *document = NULL;
+    tdm_status status = tdm__incoming_take_document(incoming, &document);
 
-    if (method == NULL) {
-        status = tdm__fail(TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
-                           actor_class->name, tdm__incoming_method(incoming),
-                           tdm__class_methods_text(actor_class, methods, sizeof(methods)));
-    } else {
-        status = tdm__incoming_value(incoming, &call.arguments);
-        if (status == TDM_OK) {
-            (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
-            status = method->run(&call, self);
-        }
+    if (status == TDM_OK) {
+        call.arguments = tdm_document_root(document);
+        status = run_method(actor_class, self, &call);
     }
     answer_without_reply(&call, status);
+    tdm_document_destroy(document);
 }
 
 tdm_status tdm__call_construct(const struct tdm_actor_class *actor_class, void *self,

@@ -11,7 +11,7 @@
 /* Lives on the stack of whoever runs the method. */
 struct tdm_call {
     struct tdm__incoming *incoming; /* NULL for a constructor, and once it has been answered */
-    const tdm_value *arguments;     /* borrowed */
+    const tdm_value *arguments;     /* borrowed; they outlive the answer */
     int64_t deadline_ms;
     bool replied;
 };

@@ -49,6 +49,7 @@ static void outgoing_finish(struct tdm__outgoing *outgoing, tdm_status status,
     } else {
         tdm_document_destroy(document);
     }
+    outgoing->link->runtime->results_arrived = true;
     tdm__arguments_destroy(outgoing->arguments);
     free(outgoing);
 }
@@ -73,7 +74,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
     tdm_status status = reply->status;
     const char *detail = reply->detail;
 
-    if (status == TDM_E_CLOSED) {
+    if (status == TDM_E_CLOSED && !tdm__conn_is_open(link->conn)) {
         outgoing->lost = true; /* what became of the actor decides: see ask_fate() */
         return;
     }
@@ -82,9 +83,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         detail = tdm_error_detail();
     }
     outgoing_finish(outgoing, status, detail, document);
-    if (link->runtime->calls_blocked) {
-        tdm__links_pump(link->runtime);
-    }
+    tdm__links_pump(link->runtime);
     link_free_if_unused(link);
 }
 
@@ -137,6 +136,7 @@ tdm_status tdm__link_call(struct tdm__link *link, const char *method,
 {
     struct tdm__outgoing *outgoing;
 
+    TDM_TRY(tdm__runtime_check(link->runtime));
     if (strlen(method) == 0 || strlen(method) > TDM__RPC_NAME_BYTES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a method name has 1 to %d bytes: \"%.70s\"",
                          TDM__RPC_NAME_BYTES_MAX, method);
@@ -162,14 +162,18 @@ tdm_status tdm__link_call(struct tdm__link *link, const char *method,
     }
     link->waiting_tail = outgoing;
     link_pump(link);
+    tdm__links_pump(link->runtime); /* a call that could not leave has a result, too */
     return TDM_OK;
 }
 
 void tdm__links_pump(tdm_runtime *runtime)
 {
-    runtime->calls_blocked = false;
-    for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
-        link_pump(link);
+    while (runtime->calls_blocked && runtime->results_arrived) {
+        runtime->calls_blocked = false;
+        runtime->results_arrived = false;
+        for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
+            link_pump(link);
+        }
     }
 }
 
@@ -215,12 +219,21 @@ void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail
     tdm__links_pump(link->runtime); /* others may have waited for these results */
 }
 
+/* The daemon is gone as well: that is what ended the actor, and the first thing to know. */
+static void die_with_daemon(struct tdm__link *link, const char *detail)
+{
+    (void)tdm__runtime_daemon_gone(link->runtime, detail);
+    tdm__link_die(link, TDM_E_NODE_LOST, tdm_error_detail());
+}
+
 static void on_fate(void *arg, struct tdm__reply *reply)
 {
     struct tdm__link *link = arg;
     char detail[512];
 
-    if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
+    if (reply->status == TDM_E_CLOSED) {
+        die_with_daemon(link, reply->detail);
+    } else if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         tdm__link_die(link, reply->status, reply->detail);
     } else {
         (void)snprintf(detail, sizeof(detail),
@@ -232,35 +245,44 @@ static void on_fate(void *arg, struct tdm__reply *reply)
     tdm__link_release(link);
 }
 
-/* The connection ended: only the daemon that watches the process knows how. */
-static void ask_fate(struct tdm__link *link)
+static tdm_status send_fate_question(struct tdm__link *link)
 {
     struct tdm__request request = {.method = "actor.fate",
-                                   .packed = {link->id.bytes, sizeof(link->id.bytes)},
                                    .deadline_ms = tdm__deadline_in(FATE_TIMEOUT_MS)};
     struct tdm__conn *daemon;
     tdm_writer *writer;
-    tdm_status status = tdm__runtime_daemon(link->runtime, &daemon);
+    tdm_status status;
 
-    if (status == TDM_OK) {
-        status = tdm_writer_create(&writer);
-    }
-    if (status != TDM_OK) {
-        tdm__link_die(link, status, tdm_error_detail());
-        return;
-    }
+    TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes));
     request.packed = tdm_writer_bytes(writer);
-    link->state = TDM__LINK_ASKING;
-    link->holders_count++;
     if (status == TDM_OK) {
         status = tdm__conn_call(daemon, &request, on_fate, link, NULL);
     }
     tdm_writer_destroy(writer);
-    if (status != TDM_OK) {
-        tdm__link_die(link, status, tdm_error_detail());
-        tdm__link_release(link);
+    return status;
+}
+
+/* The connection ended: only the daemon that watches the process knows how. */
+static void ask_fate(struct tdm__link *link)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+    tdm_status status;
+
+    link->state = TDM__LINK_ASKING;
+    link->holders_count++;
+    status = send_fate_question(link);
+    if (status == TDM_OK) {
+        return; /* on_fate() lets go */
     }
+    (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
+    if (status == TDM_E_CLOSED) {
+        die_with_daemon(link, detail);
+    } else {
+        tdm__link_die(link, status, detail);
+    }
+    tdm__link_release(link);
 }
 
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
@@ -271,7 +293,7 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     tdm__log(TDM__DEBUG, "link", "connection to %s ended: %s: %s", link->label,
              tdm_strerror(reason), detail);
     link->conn = NULL;
-    if (link->state != TDM__LINK_DEAD) {
+    if (link->state != TDM__LINK_DEAD && !link->runtime->leaving) {
         ask_fate(link);
     }
 }

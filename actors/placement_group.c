@@ -51,7 +51,8 @@ static tdm_status read_answer(const tdm_value *answer, tdm_placement_group *grou
     const tdm_value *places;
 
     TDM_TRY(tdm_unpack(answer, "bv", &id, &id_bytes, &places));
-    if (id_bytes != sizeof(group->id.bytes) || tdm_value_count(places) != group->bundles_count) {
+    if (id_bytes != sizeof(group->id.bytes) ||
+        tdm_value_count(places) != group->bundles_count) {
         return tdm__fail(TDM_E_PROTOCOL, "the answer tells %u places for %u bundles",
                          tdm_value_count(places), group->bundles_count);
     }
@@ -70,13 +71,14 @@ static void group_free(tdm_placement_group *group)
     free(group);
 }
 
-static tdm_status ask_for_group(tdm_placement_group *group, tdm_writer *writer, int64_t timeout_ms)
+static tdm_status ask_for_group(tdm_placement_group *group, tdm_writer *writer,
+                                int64_t timeout_ms)
 {
     tdm_document *answer;
     tdm_status status;
 
-    TDM_TRY(tdm__runtime_ask(group->runtime, "group.create", tdm_writer_bytes(writer), timeout_ms,
-                             &answer));
+    TDM_TRY(tdm__runtime_ask(group->runtime, "group.create", tdm_writer_bytes(writer),
+                             timeout_ms, &answer));
     status = read_answer(tdm_document_root(answer), group);
     tdm_document_destroy(answer);
     return status;
@@ -118,7 +120,8 @@ tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t 
                                      struct tdm_bundle_place *place_out)
 {
     if (bundle >= group->bundles_count) {
-        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle, group->bundles_count);
+        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle,
+                         group->bundles_count);
     }
     *place_out = group->places[bundle];
     return TDM_OK;

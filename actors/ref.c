@@ -75,11 +75,11 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
     tdm_status status;
 
     if (!ref->done) {
-        status =
-            tdm__loop_run(ref->runtime->loop, ref_is_done, ref, tdm__deadline_in(timeout_ms));
-        if (status != TDM_OK) {
+        status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
+        if (status == TDM_E_TIMEOUT) {
             return tdm__fail(status, "no result within %lld ms", (long long)timeout_ms);
         }
+        TDM_TRY(status);
     }
     TDM_TRY(tdm__ref_outcome(ref));
     *value_out = tdm_document_root(ref->document);
@@ -129,14 +129,13 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
     if (refs_count == 0) {
         return TDM_OK;
     }
-    status = tdm__loop_run(refs[0]->runtime->loop, enough_are_done, &waited,
-                           tdm__deadline_in(timeout_ms));
+    status = tdm__runtime_wait(refs[0]->runtime, enough_are_done, &waited, timeout_ms);
     for (uint32_t i = 0; i < refs_count; i++) {
         done_out[i] = refs[i]->done ? 1 : 0;
     }
-    if (status != TDM_OK) {
+    if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "fewer than %u of %u results within %lld ms", wanted_count,
                          refs_count, (long long)timeout_ms);
     }
-    return TDM_OK;
+    return status;
 }

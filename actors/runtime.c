@@ -13,6 +13,7 @@
 #include "runtime/token.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,22 +50,44 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
 
 void tdm__runtime_destroy(tdm_runtime *runtime)
 {
-    while (runtime->links != NULL) {
-        tdm__link_destroy(runtime->links);
-    }
+    runtime->leaving = true;
     if (runtime->daemon != NULL) {
         tdm__conn_on_closed(runtime->daemon, NULL, NULL);
     }
-    tdm__rpc_destroy(runtime->rpc);
-    tdm__loop_destroy(runtime->loop);
+    tdm__rpc_destroy(runtime->rpc); /* completes what is under way, so the links still stand */
+    runtime->daemon = NULL;
+    while (runtime->links != NULL) {
+        tdm__link_destroy(runtime->links);
+    }
+    if (runtime->loop != NULL) {
+        tdm__loop_destroy(runtime->loop);
+    }
     if (current_runtime == runtime) {
         current_runtime = NULL;
     }
     free(runtime);
 }
 
+/* The loop, its sockets and its kernel objects are the parent's: the child leaves them alone.
+ */
+static void in_forked_child(void)
+{
+    if (current_runtime != NULL) {
+        current_runtime->forked = true;
+        current_runtime = NULL;
+    }
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, in_forked_child);
+}
+
 void tdm__runtime_set_current(tdm_runtime *runtime)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, watch_forks);
     current_runtime = runtime;
 }
 
@@ -93,19 +116,41 @@ void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn)
     tdm__conn_on_closed(conn, on_daemon_closed, runtime);
 }
 
+tdm_status tdm__runtime_check(const tdm_runtime *runtime)
+{
+    if (runtime->forked) {
+        return tdm__fail(TDM_E_STATE, "this process was forked from the one whose runtime this "
+                                      "is: start a runtime of its own");
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail)
+{
+    char end[128] = "";
+
+    if (runtime->private_node != NULL && !runtime->leaving) {
+        tdm__private_node_end_text(runtime->private_node, end, sizeof(end));
+    }
+    return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name,
+                     end[0] != '\0' ? end : detail);
+}
+
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
 {
+    TDM_TRY(tdm__runtime_check(runtime));
     if (runtime->daemon == NULL) {
-        char end[128] = "";
-
-        if (runtime->private_node != NULL) {
-            tdm__private_node_end_text(runtime->private_node, end, sizeof(end));
-        }
-        return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s",
-                         runtime->node_name, end[0] != '\0' ? end : runtime->daemon_end);
+        return tdm__runtime_daemon_gone(runtime, runtime->daemon_end);
     }
     *daemon_out = runtime->daemon;
     return TDM_OK;
+}
+
+tdm_status tdm__runtime_wait(tdm_runtime *runtime, bool (*done)(void *arg), void *arg,
+                             int64_t timeout_ms)
+{
+    TDM_TRY(tdm__runtime_check(runtime));
+    return tdm__loop_run(runtime->loop, done, arg, tdm__deadline_in(timeout_ms));
 }
 
 tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm_bytes packed,
@@ -113,10 +158,17 @@ tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm
 {
     struct tdm__request request = {
         .method = method, .packed = packed, .deadline_ms = tdm__deadline_in(timeout_ms)};
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
     struct tdm__conn *daemon;
+    tdm_status status;
 
     TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
-    return tdm__conn_call_wait(daemon, &request, document_out, NULL, NULL);
+    status = tdm__conn_call_wait(daemon, &request, document_out, NULL, NULL);
+    if (status != TDM_E_CLOSED) {
+        return status;
+    }
+    (void)snprintf(detail, sizeof(detail), "%.500s", tdm_error_detail());
+    return tdm__runtime_daemon_gone(runtime, detail);
 }
 
 tdm_status tdm__runtime_on_stop(tdm_runtime *runtime, void (*fn)(void *arg), void *arg)
@@ -202,11 +254,14 @@ static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES],
     return tdm__runtime_create(&self, token, runtime_out);
 }
 
+static int64_t start_timeout_ms(const struct tdm_runtime_options *options)
+{
+    return options->start_timeout_ms > 0 ? options->start_timeout_ms : START_TIMEOUT_MS;
+}
+
 static tdm_status driver_start(const struct tdm_runtime_options *options, const char *address,
                                struct tdm__private_node *node, tdm_runtime **runtime_out)
 {
-    int64_t timeout_ms =
-        options->start_timeout_ms > 0 ? options->start_timeout_ms : START_TIMEOUT_MS;
     const char *name_space = options->name_space;
     uint8_t token[TDM__TOKEN_BYTES];
     tdm_runtime *runtime;
@@ -220,7 +275,7 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
     (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s",
                    name_space == NULL ? "default" : name_space);
     runtime->private_node = node;
-    status = join_node(runtime, address, timeout_ms);
+    status = join_node(runtime, address, start_timeout_ms(options));
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
         return status;
@@ -235,7 +290,7 @@ static tdm_status private_start(const struct tdm_runtime_options *options,
     struct tdm__private_node *node;
     tdm_status status;
 
-    TDM_TRY(tdm__private_node_start(options, START_TIMEOUT_MS, &node));
+    TDM_TRY(tdm__private_node_start(options, start_timeout_ms(options), &node));
     status = driver_start(options, tdm__private_node_address(node), node, runtime_out);
     if (status != TDM_OK) {
         tdm__private_node_stop(node, 0);
@@ -268,7 +323,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
                  ? private_start(options, runtime_out)
                  : driver_start(options, address, NULL, runtime_out);
     if (status == TDM_OK) {
-        current_runtime = *runtime_out;
+        tdm__runtime_set_current(*runtime_out);
     }
     return status;
 }
@@ -278,8 +333,8 @@ void tdm_runtime_stop(tdm_runtime *runtime)
     struct tdm__private_node *node;
     struct tdm__conn *daemon;
 
-    if (runtime == NULL) {
-        return;
+    if (runtime == NULL || runtime->forked) {
+        return; /* after fork() it is the parent's */
     }
     TDM_ASSERT(runtime->worker == NULL);
     tdm__runtime_run_stop_hooks(runtime);

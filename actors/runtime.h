@@ -23,7 +23,10 @@ struct tdm_runtime {
     struct tdm__private_node *private_node; /* owned; NULL when this process joined a node */
     struct tdm__worker *worker;             /* borrowed; NULL in a driver */
     struct tdm__link *links;                /* owned: one for each actor it knows */
-    bool calls_blocked; /* some call waits for a reference among its arguments */
+    bool calls_blocked;   /* some call waits for a reference among its arguments */
+    bool results_arrived; /* since the calls that wait were last looked at */
+    bool leaving;         /* connections that end now are ended here */
+    bool forked;          /* this process is a child of the runtime's own: it may not use it */
 
     char node_id[TDM__ID_TEXT_BYTES];
     char node_name[64];
@@ -55,6 +58,14 @@ void tdm__runtime_set_current(tdm_runtime *runtime);
 /* The connection to this node's daemon; TDM_E_NODE_LOST, saying how it ended, once it is gone.
  */
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out);
+/* Says that the daemon has gone, and how if that is known; `detail` is what its connection
+ * says. For calls to it that ended with TDM_E_CLOSED.  Returns TDM_E_NODE_LOST. */
+tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail);
+/* Drives the loop until done(arg): TDM_E_TIMEOUT without a detail, TDM_E_STATE after fork(). */
+tdm_status tdm__runtime_wait(tdm_runtime *runtime, bool (*done)(void *arg), void *arg,
+                             int64_t timeout_ms);
+/* TDM_E_STATE in a process that was forked from the runtime's own. */
+tdm_status tdm__runtime_check(const tdm_runtime *runtime);
 /* A call to the daemon that waits for its answer. */
 tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm_bytes packed,
                             int64_t timeout_ms, tdm_document **document_out);

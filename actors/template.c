@@ -101,7 +101,8 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
 static bool fork_worker(const struct tdm__template_order *order, const int *fds,
                         uint32_t fds_count, int signals)
 {
-    struct tdm__template_news news = {.serial = order->serial, .threads_count = count_threads()};
+    struct tdm__template_news news = {.serial = order->serial,
+                                      .threads_count = count_threads()};
     pid_t parent = getpid();
     int pidfd;
 

@@ -27,6 +27,7 @@ static void print_help(void)
                  "  --cpus N           that the node offers (all)\n"
                  "  --gpus N           virtual GPUs that it offers (%d)\n"
                  "  --gpu-bytes N      of memory on each (%llu)\n"
+                 "  --resource NAME=N  that it offers too; may be repeated\n"
                  "  --private          end with the process at the other end of descriptor 3\n",
                  (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
 }
@@ -58,13 +59,60 @@ static bool read_count(const char *name, const char *text, uint32_t max, uint32_
     return true;
 }
 
-/* TANDEM_GPUS and TANDEM_GPU_BYTES stand in for options that are not given. */
+/* "NAME=N"; `text` has at least `length` bytes. */
+static bool read_resource(const char *text, size_t length, struct tdm__resources *resources)
+{
+    char word[128];
+    char *equals;
+    char *end;
+    double amount;
+
+    (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
+    equals = strchr(word, '=');
+    if (equals == NULL) {
+        (void)fprintf(stderr, "tandemd: --resource wants NAME=N, not \"%s\"\n", word);
+        return false;
+    }
+    *equals = '\0';
+    amount = strtod(equals + 1, &end);
+    if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 ||
+        strcmp(word, "GPU") == 0) {
+        (void)fprintf(stderr, "tandemd: --resource %s: \"%s\" is no amount of it\n", word,
+                      equals + 1);
+        return false;
+    }
+    if (tdm__resources_add(resources, word, amount) != TDM_OK) {
+        (void)fprintf(stderr, "tandemd: --resource %s: %s\n", word, tdm_error_detail());
+        return false;
+    }
+    return true;
+}
+
+/* TANDEM_RESOURCES: "disk=2,licence=1". */
+static bool read_resources(const char *text, struct tdm__resources *resources)
+{
+    while (text != NULL && *text != '\0') {
+        size_t length = strcspn(text, ",");
+
+        if (!read_resource(text, length, resources)) {
+            return false;
+        }
+        text += length + (text[length] == ',' ? 1 : 0);
+    }
+    return true;
+}
+
+/* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
+ */
 static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");       /* NOLINT(concurrency-mt-unsafe) at start */
     const char *bytes = getenv("TANDEM_GPU_BYTES"); /* NOLINT(concurrency-mt-unsafe) at start */
 
-    return (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
+    const char *resources = getenv("TANDEM_RESOURCES"); /* NOLINT(concurrency-mt-unsafe) */
+
+    return read_resources(resources, &options->resources) &&
+           (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL || read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes));
 }
 
@@ -97,6 +145,8 @@ static bool read_option(int letter, struct cli_daemon_options *options)
         return read_count("gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
     case 'B':
         return read_number("gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
+    case 'R':
+        return read_resource(optarg, strlen(optarg), &options->resources);
     case 'h':
         print_help();
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
@@ -125,12 +175,19 @@ static bool check(const struct cli_daemon_options *options)
 bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
 {
     static const struct option words[] = {
-        {"private", no_argument, NULL, 'p'},      {"directory", required_argument, NULL, 'd'},
-        {"redis", required_argument, NULL, 'r'},  {"cluster", required_argument, NULL, 'c'},
-        {"listen", required_argument, NULL, 'l'}, {"port", required_argument, NULL, 'P'},
-        {"name", required_argument, NULL, 'n'},   {"cpus", required_argument, NULL, 'C'},
-        {"gpus", required_argument, NULL, 'G'},   {"gpu-bytes", required_argument, NULL, 'B'},
-        {"help", no_argument, NULL, 'h'},         {NULL, 0, NULL, 0},
+        {"private", no_argument, NULL, 'p'},
+        {"directory", required_argument, NULL, 'd'},
+        {"redis", required_argument, NULL, 'r'},
+        {"cluster", required_argument, NULL, 'c'},
+        {"listen", required_argument, NULL, 'l'},
+        {"port", required_argument, NULL, 'P'},
+        {"name", required_argument, NULL, 'n'},
+        {"cpus", required_argument, NULL, 'C'},
+        {"gpus", required_argument, NULL, 'G'},
+        {"gpu-bytes", required_argument, NULL, 'B'},
+        {"resource", required_argument, NULL, 'R'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0},
     };
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct cli_daemon_options options = {.cluster = "tandem",

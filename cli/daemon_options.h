@@ -3,6 +3,8 @@
 #ifndef TDM_CLI_DAEMON_OPTIONS_H
 #define TDM_CLI_DAEMON_OPTIONS_H
 
+#include "scheduler/resources.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -18,6 +20,7 @@ struct cli_daemon_options {
     uint32_t gpus;
     uint64_t gpu_bytes; /* of each; a multiple of 2 MiB */
     char name[64];
+    struct tdm__resources resources; /* named ones only */
 };
 
 /* Prints what is wrong, or the help that was asked for, and returns false. */

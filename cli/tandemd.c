@@ -17,6 +17,7 @@
 #include "runtime/token.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ enum { LINE_FD = 3, STORE_TIMEOUT_MS = 10000, END_MS = 10000 };
 /* Everything is here, made in the order of the fields and unmade in the opposite one. */
 struct daemon {
     struct cli_daemon_options options;
-    char directory[TDM__ADDRESS_BYTES];
+    char directory[PATH_MAX];
     struct tdm__loop *loop;
     struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
     struct tdm__store *store;
@@ -58,18 +59,68 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     tdm__services_serve(&daemon->services, incoming);
 }
 
+/* A local driver, watched: its connection may stay open in a child that it forked. */
+struct driver {
+    struct tdm__conn *conn; /* borrowed */
+    int pidfd;
+    struct tdm__watch *watch; /* owned */
+};
+
+static void driver_free(struct driver *driver)
+{
+    tdm__watch_destroy(driver->watch);
+    (void)close(driver->pidfd);
+    free(driver);
+}
+
+static void on_driver_ended(void *arg, int fd, unsigned ready)
+{
+    struct driver *driver = arg;
+
+    (void)fd;
+    (void)ready;
+    tdm__conn_close(driver->conn); /* on_closed() follows */
+    (void)tdm__watch_want(driver->watch, 0);
+}
+
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
     struct daemon *daemon = arg;
+    struct driver *driver = tdm__conn_user(conn);
 
     (void)reason;
     (void)detail;
+    if (driver != NULL) {
+        driver_free(driver);
+    }
     tdm__node_peer_closed(&daemon->node, tdm__conn_peer(conn));
+}
+
+/* Where that cannot be done, the end of the connection has to do. */
+static void watch_driver(struct daemon *daemon, struct tdm__conn *conn)
+{
+    struct driver *driver = calloc(1, sizeof(*driver));
+
+    if (driver == NULL) {
+        return;
+    }
+    *driver = (struct driver){.conn = conn, .pidfd = tdm__conn_peer_pidfd(conn)};
+    if (driver->pidfd < 0 ||
+        tdm__watch_create(daemon->loop, driver->pidfd, TDM__READABLE, on_driver_ended, driver,
+                          &driver->watch) != TDM_OK) {
+        driver->watch = NULL;
+        driver_free(driver);
+        return;
+    }
+    tdm__conn_set_user(conn, driver);
 }
 
 static void on_accepted(void *arg, struct tdm__conn *conn)
 {
     tdm__conn_on_closed(conn, on_closed, arg);
+    if (tdm__conn_peer(conn)->kind == TDM__PEER_DRIVER) {
+        watch_driver(arg, conn);
+    }
 }
 
 /* ---- start --------------------------------------------------------------------------------
@@ -168,7 +219,7 @@ static tdm_status add_services(struct daemon *daemon)
 static tdm_status describe_node(struct daemon *daemon)
 {
     struct tdm__node *node = &daemon->node;
-    struct tdm__resources totals = {.cpu = 0};
+    struct tdm__resources totals = daemon->options.resources;
     ssize_t length;
 
     TDM_TRY(tdm__resources_add(&totals, "CPU", daemon->options.cpus));
@@ -176,6 +227,11 @@ static tdm_status describe_node(struct daemon *daemon)
     TDM_TRY(tdm__pool_init(&node->totals.pool, &totals));
     (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
     (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);
+    if (strlen(daemon->directory) >= sizeof(node->directory)) {
+        return tdm__fail(TDM_E_LIMIT, "directory %s has %zu bytes, at most %zu",
+                         daemon->directory, strlen(daemon->directory),
+                         sizeof(node->directory) - 1);
+    }
     (void)snprintf(node->directory, sizeof(node->directory), "%s", daemon->directory);
     length = readlink("/proc/self/exe", node->worker_program, sizeof(node->worker_program) - 1);
     if (length < 0) {
@@ -286,15 +342,18 @@ static void end_in_good_order(struct daemon *daemon)
     (void)tdm__loop_run(daemon->loop, actors_have_ended, daemon, tdm__deadline_in(END_MS));
 }
 
+/* The store closes first: what still waits for it is told so while all it belongs to stands. */
 static void daemon_free(struct daemon *daemon)
 {
+    daemon->node.stopping = true;
+    if (daemon->store != NULL) {
+        daemon->store->ops->close(daemon->store);
+        daemon->node.store = NULL;
+    }
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);
     if (daemon->rpc != NULL) {
         tdm__rpc_destroy(daemon->rpc);
-    }
-    if (daemon->store != NULL) {
-        daemon->store->ops->close(daemon->store);
     }
     tdm__redis_embedded_stop(daemon->redis);
     tdm__watch_destroy(daemon->signals_watch);
@@ -339,14 +398,23 @@ static int daemon_run(struct daemon *daemon)
     return 0;
 }
 
+/* Takes it for as long as the daemon or its warden lives, and ends what a dead one left. */
 static tdm_status choose_directory(struct daemon *daemon)
 {
+    int lock; /* never closed */
+
+    tdm__directory_sweep();
     if (daemon->options.directory == NULL) {
-        return tdm__directory_make(daemon->directory, sizeof(daemon->directory));
+        TDM_TRY(tdm__directory_make(daemon->directory, sizeof(daemon->directory)));
+        return tdm__directory_lock(daemon->directory, &lock);
     }
-    (void)snprintf(daemon->directory, sizeof(daemon->directory), "%s",
-                   daemon->options.directory);
-    return tdm__directory_use(daemon->directory);
+    TDM_TRY(tdm__directory_use(daemon->options.directory));
+    if (realpath(daemon->options.directory, daemon->directory) == NULL) {
+        return tdm__fail_errno(errno, "realpath %s", daemon->options.directory);
+    }
+    TDM_TRY(tdm__directory_lock(daemon->directory, &lock));
+    tdm__directory_kill_leftovers(daemon->directory);
+    return TDM_OK;
 }
 
 int main(int argc, char **argv)
@@ -366,6 +434,10 @@ int main(int argc, char **argv)
         warden.directory = daemon->directory;
         warden.remove_directory = daemon->options.directory == NULL;
         status = tdm__warden_fork(&warden);
+    }
+    if (status == TDM_OK && setenv(TDM__DIRECTORY_VARIABLE, daemon->directory, 1) <
+                                0) { /* NOLINT(concurrency-mt-unsafe) one thread */
+        status = tdm__fail_errno(errno, "setenv");
     }
     if (status != TDM_OK) {
         (void)fprintf(stderr, "tandemd: %s: %s\n", tdm_strerror(status), tdm_error_detail());

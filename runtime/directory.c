@@ -3,33 +3,52 @@
 #include "runtime/directory.h"
 
 #include "runtime/error.h"
+#include "runtime/log.h"
+#include "runtime/process/family.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* A socket's path has at most 107 bytes; the longest name in the directory is redis/redis.sock. */
+/* A socket's path has at most 107 bytes; the longest name in the directory is redis/redis.sock.
+ */
 enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
+
+#define NAME_START "tandem-"
+#define LOCK_NAME  "lock"
+enum { NAME_BYTES = sizeof(NAME_START) - 1 + 6, UNLOCKED_SECONDS_MAX = 60 };
 
 static tdm_status check_length(const char *path)
 {
     if (strlen(path) > PATH_BYTES_MAX) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "directory %s has %zu bytes, sockets in it allow %d: set TMPDIR to a shorter one",
-                         path, strlen(path), (int)PATH_BYTES_MAX);
+        return tdm__fail(
+            TDM_E_LIMIT,
+            "directory %s has %zu bytes, sockets in it allow %d: set TMPDIR to a shorter one",
+            path, strlen(path), (int)PATH_BYTES_MAX);
     }
     return TDM_OK;
 }
 
-tdm_status tdm__directory_make(char *path, size_t room)
+static const char *parent_directory(void)
 {
     const char *parent = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe) at start */
 
-    (void)snprintf(path, room, "%s/tandem-XXXXXX", parent == NULL || parent[0] == '\0' ? "/tmp" : parent);
+    return parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
+}
+
+tdm_status tdm__directory_make(char *path, size_t room)
+{
+    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", parent_directory());
     TDM_TRY(check_length(path));
     if (mkdtemp(path) == NULL) {
         return tdm__fail_errno(errno, "mkdtemp %s", path);
@@ -49,8 +68,8 @@ tdm_status tdm__directory_use(const char *path)
         return tdm__fail_errno(errno, "lstat %s", path);
     }
     if (!S_ISDIR(about.st_mode) || about.st_uid != geteuid() || (about.st_mode & 022) != 0) {
-        return tdm__fail(TDM_E_AUTH, "%s must be a directory of your own that nobody else may write",
-                         path);
+        return tdm__fail(TDM_E_AUTH,
+                         "%s must be a directory of your own that nobody else may write", path);
     }
     return TDM_OK;
 }
@@ -67,4 +86,90 @@ static int remove_entry(const char *path, const struct stat *about, int kind, st
 void tdm__directory_remove(const char *path)
 {
     (void)nftw(path, remove_entry, REMOVE_FDS_MAX, FTW_DEPTH | FTW_PHYS);
+}
+
+/* ---- whose it is, and what nobody's has left -------------------------------------------- */
+
+tdm_status tdm__directory_lock(const char *path, int *fd_out)
+{
+    char lock[PATH_MAX];
+    int fd;
+
+    (void)snprintf(lock, sizeof(lock), "%s/" LOCK_NAME, path);
+    fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "open %s", lock);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int error_number = errno;
+
+        (void)close(fd);
+        return error_number == EWOULDBLOCK
+                   ? tdm__fail(TDM_E_EXISTS, "directory %s belongs to a daemon that lives",
+                               path)
+                   : tdm__fail_errno(error_number, "flock %s", lock);
+    }
+    *fd_out = fd;
+    return TDM_OK;
+}
+
+void tdm__directory_kill_leftovers(const char *path)
+{
+    char assignment[PATH_MAX];
+    uint32_t killed;
+
+    (void)snprintf(assignment, sizeof(assignment), TDM__DIRECTORY_VARIABLE "=%s", path);
+    killed = tdm__family_kill_started_with(assignment);
+    if (killed > 0) {
+        tdm__log(TDM__INFO, "directory", "killed %u processes that outlived the daemon of %s",
+                 killed, path);
+    }
+}
+
+/* One that has no lock yet is being made just now, or its maker died in that moment. */
+static bool is_abandoned(const char *path)
+{
+    char lock[PATH_MAX];
+    struct timespec now;
+    struct stat about;
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (lstat(path, &about) < 0 || !S_ISDIR(about.st_mode) || about.st_uid != geteuid()) {
+        return false;
+    }
+    (void)snprintf(lock, sizeof(lock), "%s/" LOCK_NAME, path);
+    return access(lock, F_OK) == 0 || now.tv_sec - about.st_mtime > UNLOCKED_SECONDS_MAX;
+}
+
+static void sweep_one(const char *path)
+{
+    int fd;
+
+    if (!is_abandoned(path) || tdm__directory_lock(path, &fd) != TDM_OK) {
+        return;
+    }
+    tdm__directory_kill_leftovers(path);
+    tdm__directory_remove(path);
+    (void)close(fd);
+}
+
+void tdm__directory_sweep(void)
+{
+    const char *parent = parent_directory();
+    DIR *entries = opendir(parent);
+    const struct dirent *entry;
+
+    while (entries != NULL &&
+           (entry = readdir(entries)) != NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+        char path[PATH_MAX];
+
+        if (strlen(entry->d_name) == NAME_BYTES &&
+            strncmp(entry->d_name, NAME_START, strlen(NAME_START)) == 0) {
+            (void)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
+            sweep_one(path);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
 }

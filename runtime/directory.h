@@ -6,12 +6,25 @@
 #include <stddef.h>
 #include <tandem/error.h>
 
-/* Makes "tandem-XXXXXX" under $TMPDIR (or /tmp), 0700.  Its path must leave room for the names of
- * sockets: TDM_E_LIMIT, with the remedy, where it does not. */
+/* Makes "tandem-XXXXXX" under $TMPDIR (or /tmp), 0700.  Its path must leave room for the names
+ * of sockets: TDM_E_LIMIT, with the remedy, where it does not. */
 tdm_status tdm__directory_make(char *path, size_t room);
 /* Makes that directory, 0700; refuses one that others own or may write (TDM_E_AUTH). */
 tdm_status tdm__directory_use(const char *path);
 /* With all its content; what cannot be removed stays. */
 void tdm__directory_remove(const char *path);
+
+/* Says that the directory is in use, for as long as `fd_out` or a duplicate of it is open, in
+ * this process or in one forked from it: TDM_E_EXISTS if another process has said so.  What
+ * processes are started below the owner get TDM__DIRECTORY_VARIABLE=path in their environment.
+ */
+tdm_status tdm__directory_lock(const char *path, int *fd_out);
+#define TDM__DIRECTORY_VARIABLE "TANDEM_DIRECTORY"
+
+/* Kills the processes that were started below the owner of `path`, who is dead. */
+void tdm__directory_kill_leftovers(const char *path);
+/* Finds what tdm__directory_make() made for owners that are all dead, killed together with
+ * their wardens: kills what they left running, and removes the directories. */
+void tdm__directory_sweep(void);
 
 #endif

@@ -189,6 +189,24 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
+/* A name belongs to an actor whose node is there: a node that was lost lets go of its names. */
+static tdm_status check_name(const struct tdm__txn *txn, const char *name_key)
+{
+    const struct tdm__record *record =
+        name_key[0] == '\0' ? NULL : tdm__txn_find(txn, name_key);
+    struct tdm__actor_record holder;
+    char key[TDM__STORE_KEY_BYTES];
+
+    if (record == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__actor_record_read(record, &holder));
+    if (tdm__txn_find(txn, tdm__store_key("node", &holder.node, key)) == NULL) {
+        return TDM_OK;
+    }
+    return tdm__fail(TDM_E_EXISTS, "the name %s is taken", strrchr(name_key, '/') + 1);
+}
+
 static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 {
     struct placing *placing = arg;
@@ -196,10 +214,7 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
     struct tdm__actor_record actor = {
         .group = request->group, .bundle = request->bundle, .actor = request->actor};
 
-    if (request->name_key[0] != '\0' && tdm__txn_find(txn, request->name_key) != NULL) {
-        return tdm__fail(TDM_E_EXISTS, "the name %s is taken",
-                         strrchr(request->name_key, '/') + 1);
-    }
+    TDM_TRY(check_name(txn, request->name_key));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
                                              : place_in_group(placing, txn));
     actor.node = placing->reserved.node.id;
@@ -293,6 +308,20 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn,
     return status;
 }
 
+static tdm_status give_name_back(struct tdm__txn *txn, const struct tdm__actor_record *actor)
+{
+    const struct tdm__record *record =
+        actor->name_key[0] == '\0' ? NULL : tdm__txn_find(txn, actor->name_key);
+    struct tdm__actor_record holder;
+
+    if (record == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__actor_record_read(record, &holder));
+    return tdm__id_equal(&holder.actor, &actor->actor) ? tdm__txn_delete(txn, actor->name_key)
+                                                       : TDM_OK; /* another has it by now */
+}
+
 static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
 {
     struct leaving *leaving = arg;
@@ -303,9 +332,7 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
         return TDM_OK;
     }
     TDM_TRY(tdm__txn_delete(txn, key));
-    if (actor->name_key[0] != '\0') {
-        TDM_TRY(tdm__txn_delete(txn, actor->name_key));
-    }
+    TDM_TRY(give_name_back(txn, actor));
     return tdm__id_is_none(&actor->group) ? give_back_to_node(txn, &actor->node, &actor->grant)
                                           : give_back_to_bundle(txn, actor);
 }

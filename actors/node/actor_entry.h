@@ -48,7 +48,10 @@ struct actor_entry {
     char unix_address[TDM__ADDRESS_BYTES];
     char tcp_address[TDM__ADDRESS_BYTES];
     char failure[TDM__ADDRESS_BYTES * 4]; /* why its constructor failed; "" */
-    bool unwanted; /* to be ended as soon as its placing is decided */
+    bool unwanted;                        /* to be ended as soon as its placing is decided */
+    bool start_pending;                   /* REMOTE: the other node has not answered yet */
+    bool end_pending;                     /* REMOTE: the other node has been asked to end it */
+    struct tdm__id home;          /* the node that asked for it; none when that is this one */
     struct tdm__timer *end_timer; /* kills what does not leave */
 };
 
@@ -72,6 +75,7 @@ enum { TOMBSTONES_MAX = 512 };
 struct tdm__node_actors {
     struct actor_entry *all;
     struct ender *enders;
+    struct release *releases; /* places that are on their way back into the store */
     struct tombstone tombstones[TOMBSTONES_MAX]; /* a ring */
     uint32_t tombstones_next;
 };
@@ -82,14 +86,14 @@ const struct tombstone *tdm__tombstone_find(struct tdm__node *node, const struct
 struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec,
                                          enum actor_state state);
 /* Takes `incoming`. */
-void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind, bool end_is_success,
-                           struct tdm__incoming *incoming);
+void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind,
+                           bool end_is_success, struct tdm__incoming *incoming);
 /* Looks for a place; then starts it here or hands it to the node that has one. */
 void tdm__actor_entry_place(struct actor_entry *entry);
 /* Starts the process in the place that `record` describes. */
 void tdm__actor_entry_start(struct actor_entry *entry, const struct tdm__actor_record *record);
 /* Its constructor has returned. */
-void tdm__actor_entry_constructed(struct actor_entry *entry, tdm_status status,
+void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,
                                   const char *detail, const char *unix_address,
                                   const char *tcp_address);
 void tdm__actor_entry_end(struct actor_entry *entry, bool at_once);

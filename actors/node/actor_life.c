@@ -12,9 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#define DEVICES_VARIABLE "CUDA_VISIBLE_DEVICES"
 enum { PLACE_DEADLINE_MS = 10000, LEAVE_MS = 5000 };
 
-/* ---- the table ---------------------------------------------------------------------------- */
+/* ---- the table ----------------------------------------------------------------------------
+ */
 
 struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct tdm__id *id)
 {
@@ -54,8 +56,8 @@ struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__act
     return entry;
 }
 
-void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind, bool end_is_success,
-                           struct tdm__incoming *incoming)
+void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind,
+                           bool end_is_success, struct tdm__incoming *incoming)
 {
     struct waiter *waiter = calloc(1, sizeof(*waiter));
 
@@ -67,8 +69,12 @@ void tdm__actor_entry_wait(struct actor_entry *entry, enum waiter_kind kind, boo
     entry->waiters = waiter;
 }
 
+/* An end is an end when the places are free again, too. */
 static bool anything_matches(struct tdm__node *node, const struct ender *ender)
 {
+    if (node->actors->releases != NULL) {
+        return true;
+    }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         if (ender->matches(entry->spec, &ender->key)) {
             return true;
@@ -131,7 +137,8 @@ static void entry_remove(struct actor_entry *entry, tdm_status status, const cha
     tell_enders(node);
 }
 
-/* ---- placing ------------------------------------------------------------------------------ */
+/* ---- placing ------------------------------------------------------------------------------
+ */
 
 static void start_on_other(struct actor_entry *entry, const struct tdm__reserved *reserved);
 
@@ -163,26 +170,83 @@ static void make_request(const struct actor_entry *entry, struct tdm__reserve_ac
     memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
 }
 
+/* A place on its way back into the store.  Kept until the store has it: what is not given back
+ * is lost to all. */
+struct release {
+    struct release *next;
+    struct tdm__node *node; /* borrowed */
+    struct tdm__actor_record record;
+};
+
+static void release_send(struct release *release);
+
+static void release_over(struct release *release)
+{
+    struct tdm__node *node = release->node;
+    struct release **place = &node->actors->releases;
+
+    while (*place != release) {
+        place = &(*place)->next;
+    }
+    *place = release->next;
+    free(release);
+    tdm__node_actors_retry(node);
+    tdm__node_groups_retry(node);
+    tell_enders(node);
+}
+
 static void given_back(void *arg, tdm_status status, const char *detail)
 {
-    struct tdm__node *node = arg;
+    struct release *release = arg;
 
     if (status != TDM_OK) {
         tdm__log(TDM__WARN, "actors", "giving a place back: %s: %s", tdm_strerror(status),
                  detail);
     }
-    tdm__node_actors_retry(node);
-    tdm__node_groups_retry(node);
+    if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !release->node->stopping) {
+        release_send(release);
+    } else {
+        release_over(release);
+    }
+}
+
+static void release_send(struct release *release)
+{
+    const struct tdm__node *node = release->node;
+
+    if (node->store == NULL) {
+        release_over(release); /* the node stops; its lease gives back what it held */
+    } else if (tdm__release_actor(node->loop, node->store, &release->record,
+                                  tdm__deadline_in(PLACE_DEADLINE_MS), given_back,
+                                  release) != TDM_OK) {
+        tdm__log(TDM__ERROR, "actors", "a place is not given back: %s", tdm_error_detail());
+        release_over(release);
+    }
 }
 
 static void give_place_back(struct actor_entry *entry)
 {
-    struct tdm__node *node = entry->node;
+    struct release *release = calloc(1, sizeof(*release));
 
-    if (tdm__release_actor(node->loop, node->store, &entry->record,
-                           tdm__deadline_in(PLACE_DEADLINE_MS), given_back, node) != TDM_OK) {
-        tdm__log(TDM__ERROR, "actors", "%s", tdm_error_detail());
+    if (release == NULL) {
+        tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
+        return;
     }
+    *release = (struct release){entry->node->actors->releases, entry->node, entry->record};
+    entry->node->actors->releases = release;
+    release_send(release);
+}
+
+/* The actor that had the name is dead, and only the store does not know it yet. */
+static bool name_is_returning(const struct tdm__node *node, const char *name_key)
+{
+    for (const struct release *release = node->actors->releases;
+         release != NULL && name_key[0] != '\0'; release = release->next) {
+        if (strcmp(release->record.name_key, name_key) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void placed(void *arg, tdm_status status, const char *detail,
@@ -220,10 +284,14 @@ void tdm__actor_entry_place(struct actor_entry *entry)
     struct tdm__node *node = entry->node;
     struct tdm__reserve_actor request;
 
-    entry->state = ACTOR_PLACING;
     make_request(entry, &request);
-    if (tdm__reserve_actor(node->loop, node->store, &request, tdm__deadline_in(PLACE_DEADLINE_MS),
-                           placed, entry) != TDM_OK) {
+    if (name_is_returning(node, request.name_key)) {
+        entry->state = ACTOR_WAITING;
+        return;
+    }
+    entry->state = ACTOR_PLACING;
+    if (tdm__reserve_actor(node->loop, node->store, &request,
+                           tdm__deadline_in(PLACE_DEADLINE_MS), placed, entry) != TDM_OK) {
         entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -232,6 +300,9 @@ void tdm__node_actors_retry(struct tdm__node *node)
 {
     struct actor_entry *next;
 
+    if (node->stopping) {
+        return;
+    }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
         if (entry->state == ACTOR_WAITING) {
@@ -240,7 +311,8 @@ void tdm__node_actors_retry(struct tdm__node *node)
     }
 }
 
-/* ---- on another node ---------------------------------------------------------------------- */
+/* ---- on another node ----------------------------------------------------------------------
+ */
 
 static void pass_on(struct waiter *waiter, struct tdm__reply *reply)
 {
@@ -251,10 +323,13 @@ static void pass_on(struct waiter *waiter, struct tdm__reply *reply)
     }
 }
 
-static void on_started_there(void *arg, struct tdm__reply *reply)
+static bool is_unreachable(tdm_status status)
 {
-    struct actor_entry *entry = arg;
+    return status == TDM_E_NODE_LOST || status == TDM_E_STORE;
+}
 
+static void answer_for_other(struct actor_entry *entry, struct tdm__reply *reply)
+{
     while (entry->waiters != NULL) {
         struct waiter *waiter = entry->waiters;
 
@@ -262,7 +337,23 @@ static void on_started_there(void *arg, struct tdm__reply *reply)
         pass_on(waiter, reply);
         free(waiter);
     }
+}
+
+static void on_started_there(void *arg, struct tdm__reply *reply)
+{
+    struct actor_entry *entry = arg;
+
+    entry->start_pending = false;
     if (reply->status != TDM_OK) {
+        give_place_back(entry); /* the other node did, if it could */
+    }
+    if (is_unreachable(reply->status) && !entry->unwanted && !entry->node->stopping) {
+        tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, reply->detail);
+        entry->state = ACTOR_WAITING; /* for a node that is there */
+        return;
+    }
+    answer_for_other(entry, reply);
+    if (reply->status != TDM_OK && !entry->end_pending) {
         entry_remove(entry, reply->status, reply->detail);
     } else if (entry->unwanted) {
         tdm__actor_entry_end(entry, true);
@@ -283,29 +374,84 @@ static void start_on_other(struct actor_entry *entry, const struct tdm__reserved
 
     entry->state = ACTOR_REMOTE;
     if (tdm_writer_create(&writer) != TDM_OK) {
+        give_place_back(entry);
         entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
     write_record(writer, entry);
+    entry->start_pending = true;
     tdm__node_forward(entry->node, &reserved->node.id, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_started_there, entry);
     tdm_writer_destroy(writer);
 }
 
+/* The answer to the start may still be under way: whoever comes last removes the entry. */
 static void on_ended_there(void *arg, struct tdm__reply *reply)
 {
     struct actor_entry *entry = arg;
 
-    entry_remove(entry, TDM_E_ACTOR_DIED,
-                 reply->status == TDM_OK ? "ended with its creator" : reply->detail);
+    entry->end_pending = false;
+    if (is_unreachable(reply->status)) {
+        give_place_back(entry); /* nobody else will */
+    }
+    if (!entry->start_pending) {
+        entry_remove(entry, TDM_E_ACTOR_DIED,
+                     reply->status == TDM_OK ? "ended with its creator" : reply->detail);
+    }
 }
 
-/* ---- starting ----------------------------------------------------------------------------- */
+static void end_on_other(struct actor_entry *entry)
+{
+    entry->unwanted = true;
+    if (!entry->end_pending) {
+        entry->end_pending = true;
+        tdm__node_ask_about(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
+                            tdm__deadline_in(LEAVE_MS), on_ended_there, entry);
+    }
+}
+
+/* ---- starting -----------------------------------------------------------------------------
+ */
 
 static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
 
+/* The `index`-th of the devices that this daemon itself may see: "GPU-3f2a" of
+ * "GPU-77,GPU-3f2a". By its number where there is no such list. */
+static void write_device(uint32_t index, char *text, size_t room)
+{
+    const char *visible =
+        getenv(DEVICES_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
+
+    for (uint32_t i = 0; visible != NULL && *visible != '\0'; i++) {
+        size_t length = strcspn(visible, ",");
+
+        if (i == index) {
+            (void)snprintf(text, room, "%.*s", (int)length, visible);
+            return;
+        }
+        visible += length + (visible[length] == ',' ? 1 : 0);
+    }
+    (void)snprintf(text, room, "%u", index);
+}
+
+/* "CUDA_VISIBLE_DEVICES=0,2": what the actor was given, and nothing for one without GPUs. */
+static void write_devices(const struct tdm__grant *grant, char *text, size_t room)
+{
+    size_t used = (size_t)snprintf(text, room, DEVICES_VARIABLE "=");
+
+    for (uint32_t i = 0; i < grant->gpus_count; i++) {
+        char device[64];
+        int added;
+
+        write_device(grant->gpu_indices[i], device, sizeof(device));
+        added = snprintf(text + used, room - used, "%s%s", i == 0 ? "" : ",", device);
+        used += (size_t)added < room - used ? (size_t)added : 0;
+    }
+}
+
 static tdm_status start_process(struct actor_entry *entry)
 {
+    char devices[1280];
     const struct tdm__node *node = entry->node;
     struct tdm__bootstrap bootstrap = {.node = node->record.id,
                                        .gpus_count = entry->record.grant.gpus_count,
@@ -323,8 +469,10 @@ static tdm_status start_process(struct actor_entry *entry)
         bootstrap.gpu_indices[i] = entry->record.grant.gpu_indices[i];
     }
     TDM_TRY(tdm__bootstrap_write(&bootstrap, &fd));
-    status = tdm__workers_start(node->workers, entry->spec, fd, on_worker_ended, entry,
-                                &entry->worker);
+    write_devices(&entry->record.grant, devices, sizeof(devices));
+    status = tdm__workers_start(node->workers, entry->spec,
+                                entry->spec->keep_visible_devices ? NULL : devices, fd,
+                                on_worker_ended, entry, &entry->worker);
     (void)close(fd);
     return status;
 }
@@ -374,18 +522,42 @@ void tdm__actor_entry_answer_described(const struct actor_entry *entry,
     tdm_writer_destroy(writer);
 }
 
-void tdm__actor_entry_constructed(struct actor_entry *entry, tdm_status status,
+static void on_end_timer(void *arg)
+{
+    struct actor_entry *entry = arg;
+
+    if (entry->worker != NULL) {
+        tdm__log(TDM__INFO, "actors", "actor %s did not leave within %d ms: killing pid %d",
+                 entry->label, (int)LEAVE_MS, (int)entry->worker->pid);
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+/* Its process ends by itself now, or is killed when it takes too long. */
+static void leaves_soon(struct actor_entry *entry)
+{
+    tdm__worker_may_leave(entry->worker);
+    if (entry->end_timer == NULL &&
+        (tdm__timer_create(entry->node->loop, on_end_timer, entry, &entry->end_timer) !=
+             TDM_OK ||
+         tdm__timer_set(entry->end_timer, tdm__deadline_in(LEAVE_MS)) != TDM_OK)) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
+void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,
                                   const char *detail, const char *unix_address,
                                   const char *tcp_address)
 {
     struct waiter **place = &entry->waiters;
 
+    entry->pid = pid;
     if (status != TDM_OK) {
         (void)snprintf(entry->failure, sizeof(entry->failure), "%s: %s", tdm_strerror(status),
                        detail);
-        return; /* its process ends now */
+        leaves_soon(entry);
+        return;
     }
-    entry->pid = entry->worker->pid;
     (void)snprintf(entry->unix_address, sizeof(entry->unix_address), "%s", unix_address);
     (void)snprintf(entry->tcp_address, sizeof(entry->tcp_address), "%s",
                    tcp_address == NULL ? "" : tcp_address);
@@ -405,7 +577,8 @@ void tdm__actor_entry_constructed(struct actor_entry *entry, tdm_status status,
     }
 }
 
-/* ---- ending ------------------------------------------------------------------------------- */
+/* ---- ending -------------------------------------------------------------------------------
+ */
 
 static bool is_child(const struct tdm__actor_spec *spec, const void *key)
 {
@@ -413,8 +586,8 @@ static bool is_child(const struct tdm__actor_spec *spec, const void *key)
 }
 
 /* "actor trainer/2 died: node gpu-03, pid 4182, signal 9 (killed)" */
-static void write_death(const struct actor_entry *entry, int64_t pid, int wait_status, char *text,
-                        size_t text_bytes)
+static void write_death(const struct actor_entry *entry, int64_t pid, int wait_status,
+                        char *text, size_t text_bytes)
 {
     char how[64];
 
@@ -456,26 +629,14 @@ static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int w
     entry_remove(entry, TDM_E_ACTOR_DIED, text);
 }
 
-static void on_end_timer(void *arg)
-{
-    struct actor_entry *entry = arg;
-
-    if (entry->worker != NULL) {
-        tdm__log(TDM__INFO, "actors", "actor %s did not leave within %d ms: killing pid %d",
-                 entry->label, (int)LEAVE_MS, (int)entry->worker->pid);
-        tdm__worker_kill(entry->worker);
-    }
-}
-
 static void ask_to_leave(struct actor_entry *entry)
 {
-    struct tdm__request request = {
-        .method = "worker.exit", .packed = {"\x90", 1}, .deadline_ms = tdm__deadline_in(LEAVE_MS)};
+    struct tdm__request request = {.method = "worker.exit",
+                                   .packed = {"\x90", 1},
+                                   .deadline_ms = tdm__deadline_in(LEAVE_MS)};
 
-    tdm__worker_may_leave(entry->worker);
+    leaves_soon(entry);
     if (entry->worker->conn == NULL ||
-        tdm__timer_create(entry->node->loop, on_end_timer, entry, &entry->end_timer) != TDM_OK ||
-        tdm__timer_set(entry->end_timer, tdm__deadline_in(LEAVE_MS)) != TDM_OK ||
         tdm__conn_call(entry->worker->conn, &request, NULL, NULL, NULL) != TDM_OK) {
         tdm__worker_kill(entry->worker);
     }
@@ -491,11 +652,7 @@ void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
         entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it had a place");
         break;
     case ACTOR_REMOTE:
-        if (!entry->unwanted || entry->waiters == NULL) {
-            tdm__node_ask_about(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
-                                tdm__deadline_in(LEAVE_MS), on_ended_there, entry);
-        }
-        entry->unwanted = true;
+        end_on_other(entry);
         break;
     case ACTOR_STARTING:
     case ACTOR_ALIVE:
@@ -524,7 +681,8 @@ void tdm__node_actors_end(struct tdm__node *node,
         struct ender *ender = calloc(1, sizeof(*ender));
 
         TDM_ASSERT(ender != NULL);
-        *ender = (struct ender){.next = node->actors->enders, .matches = matches, .fn = fn, .arg = arg};
+        *ender = (struct ender){
+            .next = node->actors->enders, .matches = matches, .fn = fn, .arg = arg};
         if (key != NULL) {
             ender->key = *(const struct tdm__id *)key;
         }
@@ -539,7 +697,20 @@ void tdm__node_actors_end(struct tdm__node *node,
     tell_enders(node);
 }
 
-/* ---- the whole table ---------------------------------------------------------------------- */
+void tdm__node_actors_home_lost(struct tdm__node *node, const struct tdm__id *home)
+{
+    struct actor_entry *next;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (tdm__id_equal(&entry->home, home) && !entry->spec->detached) {
+            tdm__actor_entry_end(entry, true);
+        }
+    }
+}
+
+/* ---- the whole table ----------------------------------------------------------------------
+ */
 
 tdm_status tdm__node_actors_create(struct tdm__node *node)
 {

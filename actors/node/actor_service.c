@@ -30,7 +30,8 @@ static tdm_status read_id(struct tdm__incoming *incoming, struct tdm__id *id)
     return TDM_OK;
 }
 
-/* ---- create, start, constructed ----------------------------------------------------------- */
+/* ---- create, start, constructed -----------------------------------------------------------
+ */
 
 static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
 {
@@ -80,6 +81,10 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
     struct actor_entry *entry = NULL;
     tdm_status status = read_start(incoming, &spec, &record);
 
+    if (status == TDM_OK && node->stopping) {
+        tdm__actor_spec_destroy(spec);
+        status = tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
+    }
     if (status == TDM_OK) {
         entry = tdm__actor_entry_add(node, spec, ACTOR_STARTING);
     }
@@ -87,6 +92,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
         fail_here(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
         return;
     }
+    entry->home = tdm__incoming_peer(incoming)->id;
     record.actor = spec->id;
     record.group = spec->group;
     record.bundle = spec->bundle;
@@ -97,8 +103,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
 
 static void serve_constructed(struct tdm__node *node, struct tdm__incoming *incoming)
 {
-    struct actor_entry *entry =
-        tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
+    struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
     int64_t status;
     const char *detail;
     const char *unix_address;
@@ -113,11 +118,13 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming *inco
         fail_here(incoming, TDM_E_PROTOCOL);
         return;
     }
-    tdm__actor_entry_constructed(entry, (tdm_status)status, detail, unix_address, tcp_address);
+    tdm__actor_entry_constructed(entry, tdm__incoming_peer(incoming)->pid, (tdm_status)status,
+                                 detail, unix_address, tcp_address);
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- questions about one actor, wherever it lives ----------------------------------------- */
+/* ---- questions about one actor, wherever it lives -----------------------------------------
+ */
 
 static void answer_about(struct tdm__node *node, struct actor_entry *entry,
                          struct tdm__incoming *incoming)
@@ -170,6 +177,12 @@ static void on_actor_record(void *arg, tdm_status status, const struct tdm__reco
     struct question *question = arg;
     struct tdm__actor_record record;
 
+    if (status == TDM_OK && records_count == 0 &&
+        strcmp(tdm__incoming_method(question->incoming), "actor.kill") == 0) {
+        tdm__incoming_reply_pack(question->incoming, ""); /* long dead */
+        free(question);
+        return;
+    }
     if (status == TDM_OK && records_count == 0) {
         status = tdm__fail(TDM_E_ACTOR_DIED, "the actor has ended, and how is no longer known");
     }
@@ -177,7 +190,8 @@ static void on_actor_record(void *arg, tdm_status status, const struct tdm__reco
         status = tdm__actor_record_read(&records[0], &record);
     }
     if (status == TDM_OK && tdm__id_equal(&record.node, &question->node->record.id)) {
-        status = tdm__fail(TDM_E_ACTOR_DIED, "the actor is not on the node that should have it");
+        status =
+            tdm__fail(TDM_E_ACTOR_DIED, "the actor is not on the node that should have it");
     }
     if (status == TDM_OK) {
         pass_question(question->node, &record.node, &question->actor, question->incoming);
@@ -229,7 +243,8 @@ static void serve_question(struct tdm__node *node, struct tdm__incoming *incomin
     }
 }
 
-/* ---- find by name ------------------------------------------------------------------------- */
+/* ---- find by name -------------------------------------------------------------------------
+ */
 
 struct finding {
     struct tdm__node *node;
@@ -286,8 +301,9 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
                             ? tdm__fail(TDM_E_NOMEM, "a look-up")
                             : tdm__incoming_unpack(incoming, "ss", &name_space, &name);
 
-    if (status == TDM_OK && (name == NULL || strlen(name) >= TDM__ACTOR_NAME_BYTES ||
-                             name_space == NULL || strlen(name_space) >= TDM__ACTOR_NAME_BYTES)) {
+    if (status == TDM_OK &&
+        (name == NULL || strlen(name) >= TDM__ACTOR_NAME_BYTES || name_space == NULL ||
+         strlen(name_space) >= TDM__ACTOR_NAME_BYTES)) {
         status = tdm__fail(TDM_E_INVAL, "a name of an actor has 1 to %d bytes",
                            TDM__ACTOR_NAME_BYTES - 1);
     }
@@ -298,13 +314,15 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
     }
     finding->node = node;
     finding->incoming = incoming;
-    (void)snprintf(finding->name, sizeof(finding->name), "%s in name space %s", name, name_space);
+    (void)snprintf(finding->name, sizeof(finding->name), "%s in name space %s", name,
+                   name_space);
     (void)snprintf(key, sizeof(key), "name/%s/%s", name_space, name);
-    node->store->ops->read(node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS), on_name_record,
-                           finding);
+    node->store->ops->read(node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS),
+                           on_name_record, finding);
 }
 
-/* ---- leave, list -------------------------------------------------------------------------- */
+/* ---- leave, list --------------------------------------------------------------------------
+ */
 
 static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
 {
@@ -343,10 +361,14 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming)
         const char *method;
         void (*serve)(struct tdm__node *node, struct tdm__incoming *incoming);
     } methods[] = {
-        {"actor.create", serve_create}, {"actor.start", serve_start},
-        {"actor.constructed", serve_constructed}, {"actor.await", serve_question},
-        {"actor.fate", serve_question}, {"actor.kill", serve_question},
-        {"actor.find", serve_find}, {"actor.leave", serve_leave},
+        {"actor.create", serve_create},
+        {"actor.start", serve_start},
+        {"actor.constructed", serve_constructed},
+        {"actor.await", serve_question},
+        {"actor.fate", serve_question},
+        {"actor.kill", serve_question},
+        {"actor.find", serve_find},
+        {"actor.leave", serve_leave},
         {"actor.list", serve_list},
     };
 

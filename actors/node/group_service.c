@@ -24,7 +24,7 @@ struct group {
     struct tdm__incoming *removal;  /* who waits for it to be gone; may be NULL */
     struct tdm__timer *timer;       /* ends the waiting */
     char why[512];                  /* it does not fit now */
-    bool planning; /* a reservation is under way */
+    bool planning;                  /* a reservation is under way */
     bool held;
     bool unwanted;
 };
@@ -57,7 +57,8 @@ static void group_fails(struct group *group, tdm_status status, const char *deta
     group_free(group);
 }
 
-/* ---- remove ------------------------------------------------------------------------------- */
+/* ---- remove -------------------------------------------------------------------------------
+ */
 
 static void removed(void *arg, tdm_status status, const char *detail)
 {
@@ -99,7 +100,8 @@ static void group_remove(struct group *group)
     }
     group->unwanted = true;
     if (group->held) {
-        tdm__node_actors_end(group->node, is_in_group, &group->id, true, actors_are_gone, group);
+        tdm__node_actors_end(group->node, is_in_group, &group->id, true, actors_are_gone,
+                             group);
     } else if (!group->planning) {
         group_fails(group, TDM_E_CANCELED, "the group was removed before it was held");
     }
@@ -117,7 +119,8 @@ void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id 
     }
 }
 
-/* ---- create ------------------------------------------------------------------------------- */
+/* ---- create -------------------------------------------------------------------------------
+ */
 
 /* answer: (id, [(node id, [gpu …]) …]) */
 static void answer_held(struct group *group, const struct tdm__group_record *record)
@@ -185,8 +188,10 @@ void tdm__node_groups_retry(struct tdm__node *node)
 {
     struct group *next;
 
-    for (struct group *group = node->groups == NULL ? NULL : node->groups->all; group != NULL;
-         group = next) {
+    if (node->stopping || node->groups == NULL) {
+        return;
+    }
+    for (struct group *group = node->groups->all; group != NULL; group = next) {
         next = group->next;
         if (!group->held && !group->planning && !group->unwanted) {
             group_plan(group);
@@ -258,6 +263,7 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
         return;
     }
     group->incoming = incoming;
+    (void)snprintf(group->why, sizeof(group->why), "the cluster's store has not answered yet");
     if (tdm__incoming_deadline(incoming) != TDM__NEVER) {
         /* A little before the caller stops listening, so that it reads why. */
         (void)tdm__timer_set(group->timer, tdm__incoming_deadline(incoming) - 20);
@@ -276,8 +282,8 @@ static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
         return;
     }
     for (struct group *group = node->groups->all; group != NULL; group = group->next) {
-        if (memcmp(group->id.bytes, bytes, size_bytes) == 0 && !group->unwanted) {
-            group->removal = incoming;
+        if (memcmp(group->id.bytes, bytes, size_bytes) == 0 && group->removal == NULL) {
+            group->removal = incoming; /* its removal may have begun with its creator's end */
             group_remove(group);
             return;
         }

@@ -13,7 +13,8 @@
 
 enum { STORE_DEADLINE_MS = 10000 };
 
-/* ---- the lease ---------------------------------------------------------------------------- */
+/* ---- the lease ----------------------------------------------------------------------------
+ */
 
 static void rejoin(struct tdm__node *node);
 
@@ -84,7 +85,8 @@ static void rejoin(struct tdm__node *node)
     free(grants);
 }
 
-/* ---- start and end ------------------------------------------------------------------------ */
+/* ---- start and end ------------------------------------------------------------------------
+ */
 
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg)
 {
@@ -132,14 +134,17 @@ static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
 
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *peer)
 {
-    if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+    if (peer->kind == TDM__PEER_DAEMON && !node->stopping) {
+        tdm__node_actors_home_lost(node, &peer->id);
+    } else if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
         tdm__node_actors_end(node, is_creator, &peer->id, true, NULL, NULL);
         tdm__node_groups_creator_gone(node, &peer->id);
         tdm__services_peer_gone(node->services, peer);
     }
 }
 
-/* ---- the service "node" ------------------------------------------------------------------- */
+/* ---- the service "node" -------------------------------------------------------------------
+ */
 
 static void serve_describe(struct tdm__node *node, struct tdm__incoming *incoming)
 {
@@ -148,7 +153,6 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming *incomin
     tdm__incoming_reply_pack(incoming, "sss", tdm__id_text(&node->record.id, id),
                              node->record.name, node->directory);
 }
-
 
 /* answer: [(id, name, unix address, tcp address, pid, resources) …] */
 static void listed(void *arg, tdm_status status, const struct tdm__record *records,
@@ -193,8 +197,8 @@ static void node_serve(void *self, struct tdm__incoming *incoming)
     if (strcmp(method, "node.describe") == 0) {
         serve_describe(node, incoming);
     } else if (strcmp(method, "node.list") == 0) {
-        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(STORE_DEADLINE_MS), listed,
-                               incoming);
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(STORE_DEADLINE_MS),
+                               listed, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

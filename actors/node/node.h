@@ -8,9 +8,10 @@
 #include "runtime/store.h"
 #include "scheduler/reserve.h"
 
-/* The daemon's state, made by cli/tandemd.c; the services "node", "actor" and "group" work on it. */
+/* The daemon's state, made by cli/tandemd.c; the services "node", "actor" and "group" work on
+ * it. */
 struct tdm__node {
-    struct tdm__loop *loop;   /* borrowed, like the next three */
+    struct tdm__loop *loop; /* borrowed, like the next three */
     struct tdm__rpc *rpc;
     struct tdm__store *store;
     struct tdm__services *services; /* told when a process is gone */
@@ -22,7 +23,7 @@ struct tdm__node {
     char worker_program[TDM__PATH_BYTES];
     pid_t (*spare_child)(void); /* a child that is no worker: Redis; may be NULL */
 
-    struct tdm__workers *workers;      /* owned, like the rest */
+    struct tdm__workers *workers; /* owned, like the rest */
     struct tdm__node_actors *actors;
     struct tdm__node_groups *groups;
     struct tdm__node_peers *peers;
@@ -31,8 +32,8 @@ struct tdm__node {
     bool stopping;
 };
 
-/* Joins the cluster: the record and the resources are in the store when `fn` is told.  The fields
- * above the blank line are filled by the caller. */
+/* Joins the cluster: the record and the resources are in the store when `fn` is told.  The
+ * fields above the blank line are filled by the caller. */
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg);
 /* Ends every actor in good order; fn(arg) when none is left. */
 void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *arg);
@@ -44,20 +45,25 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *p
 /* What is held right now, for the record after a lost lease: the caller frees. */
 struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out);
 
-/* ---- actors (actor_service.c) --------------------------------------------------------------- */
+/* ---- actors (actor_service.c) ---------------------------------------------------------------
+ */
 
 tdm_status tdm__node_actors_create(struct tdm__node *node);
 void tdm__node_actors_destroy(struct tdm__node *node);
 void tdm__node_actors_serve(void *node, struct tdm__incoming *incoming);
 /* Ends the actors whose creator or group that is: in good order, or at once.  fn(arg) (may be
  * NULL) when they are gone; maybe before this returns. */
-void tdm__node_actors_end(struct tdm__node *node, bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
+void tdm__node_actors_end(struct tdm__node *node,
+                          bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
                           const void *key, bool at_once, void (*fn)(void *arg), void *arg);
+/* The daemon `home` is gone: the actors that it asked for here would outlive their creators. */
+void tdm__node_actors_home_lost(struct tdm__node *node, const struct tdm__id *home);
 /* Resources came free: actors that wait for some are tried again. */
 void tdm__node_actors_retry(struct tdm__node *node);
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
 
-/* ---- groups (group_service.c) --------------------------------------------------------------- */
+/* ---- groups (group_service.c) ---------------------------------------------------------------
+ */
 
 tdm_status tdm__node_groups_create(struct tdm__node *node);
 void tdm__node_groups_destroy(struct tdm__node *node);
@@ -66,19 +72,21 @@ void tdm__node_groups_retry(struct tdm__node *node);
 /* Removes the groups that `creator` made. */
 void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator);
 
-/* ---- other nodes (peers.c) ------------------------------------------------------------------ */
+/* ---- other nodes (peers.c) ------------------------------------------------------------------
+ */
 
 tdm_status tdm__node_peers_create(struct tdm__node *node);
 void tdm__node_peers_destroy(struct tdm__node *node);
-/* Sends the call of `incoming`, or `method` with `packed`, to another node's daemon and hands its
- * answer back; a node that cannot be reached is TDM_E_NODE_LOST. */
+/* Sends the call of `incoming`, or `method` with `packed`, to another node's daemon and hands
+ * its answer back; a node that cannot be reached is TDM_E_NODE_LOST. */
 void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, const char *method,
-                       struct tdm_bytes packed, int64_t deadline_ms, tdm__reply_fn *fn, void *arg);
+                       struct tdm_bytes packed, int64_t deadline_ms, tdm__reply_fn *fn,
+                       void *arg);
 
 /* The same for a call whose only argument is an actor's id. */
-void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other, const char *method,
-                         const struct tdm__id *actor, int64_t deadline_ms, tdm__reply_fn *fn,
-                         void *arg);
+void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
+                         const char *method, const struct tdm__id *actor, int64_t deadline_ms,
+                         tdm__reply_fn *fn, void *arg);
 
 /* For tdm__services_add. */
 extern const struct tdm__service_ops tdm__node_service;

@@ -17,17 +17,22 @@ struct peer {
     struct tdm__node_peers *peers;
     struct peer *next;
     struct tdm__id id;
+    char name[TDM__NODE_NAME_BYTES];
     struct tdm__conn *conn;
 };
 
 struct tdm__node_peers {
     struct peer *all;
+    struct forward *forwards;
+    bool ended; /* nothing is sent any more */
 };
 
 /* A call on its way: first the other node's address is looked up, then it is sent. */
 struct forward {
+    struct forward *next;
     struct tdm__node *node;
     struct tdm__id other;
+    char name[TDM__NODE_NAME_BYTES]; /* of the other, for messages */
     char method[TDM__RPC_NAME_BYTES_MAX + 1];
     void *bytes; /* owned */
     size_t bytes_count;
@@ -38,6 +43,15 @@ struct forward {
 
 static void forward_free(struct forward *forward)
 {
+    struct forward **place =
+        forward->node->peers == NULL ? NULL : &forward->node->peers->forwards;
+
+    while (place != NULL && *place != forward) {
+        place = &(*place)->next;
+    }
+    if (place != NULL) {
+        *place = forward->next;
+    }
     free(forward->bytes);
     free(forward);
 }
@@ -48,6 +62,7 @@ static void forward_fails(struct forward *forward, tdm_status status, const char
 
     if (forward->fn != NULL) {
         forward->fn(forward->arg, &reply);
+        forward->fn = NULL;
     }
     forward_free(forward);
 }
@@ -68,6 +83,16 @@ static void on_peer_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
     free(peer);
 }
 
+static struct tdm__conn *find_peer(const struct tdm__node *node, const struct tdm__id *id)
+{
+    for (const struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
+        if (tdm__id_equal(&peer->id, id)) {
+            return peer->conn;
+        }
+    }
+    return NULL;
+}
+
 static tdm_status connect_peer(struct tdm__node *node, const struct tdm__node_record *record,
                                struct tdm__conn **conn_out)
 {
@@ -86,6 +111,7 @@ static tdm_status connect_peer(struct tdm__node *node, const struct tdm__node_re
     }
     peer->peers = node->peers;
     peer->id = record->id;
+    memcpy(peer->name, record->name, sizeof(peer->name));
     peer->next = node->peers->all;
     node->peers->all = peer;
     tdm__conn_on_closed(peer->conn, on_peer_closed, peer);
@@ -97,8 +123,13 @@ static void on_forward_reply(void *arg, struct tdm__reply *reply)
 {
     struct forward *forward = arg;
 
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+
     if (reply->status == TDM_E_CLOSED) {
+        (void)snprintf(detail, sizeof(detail), "node %s is lost: %.400s", forward->name,
+                       reply->detail);
         reply->status = TDM_E_NODE_LOST;
+        reply->detail = detail;
     }
     if (forward->fn != NULL) {
         forward->fn(forward->arg, reply);
@@ -106,12 +137,13 @@ static void on_forward_reply(void *arg, struct tdm__reply *reply)
     forward_free(forward);
 }
 
-static void forward_send(struct forward *forward, struct tdm__conn *conn)
+static void forward_send(struct forward *forward, struct tdm__conn *conn, const char *name)
 {
     struct tdm__request request = {.method = forward->method,
                                    .packed = {forward->bytes, forward->bytes_count},
                                    .deadline_ms = forward->deadline_ms};
 
+    (void)snprintf(forward->name, sizeof(forward->name), "%s", name);
     if (tdm__conn_call(conn, &request, on_forward_reply, forward, NULL) != TDM_OK) {
         forward_fails(forward, TDM_E_NODE_LOST, tdm_error_detail());
     }
@@ -122,10 +154,14 @@ static void on_address(void *arg, tdm_status status, const struct tdm__record *r
 {
     struct forward *forward = arg;
     struct tdm__node_record record;
-    struct tdm__conn *conn;
+    struct tdm__conn *conn = NULL;
     char id[TDM__ID_TEXT_BYTES];
     char detail[128];
 
+    if (forward->node->peers == NULL || forward->node->peers->ended) {
+        forward_fails(forward, TDM_E_NODE_LOST, "this node is stopping");
+        return;
+    }
     if (status == TDM_OK && records_count == 0) {
         (void)snprintf(detail, sizeof(detail), "node %s has left the cluster",
                        tdm__id_text(&forward->other, id));
@@ -136,24 +172,34 @@ static void on_address(void *arg, tdm_status status, const struct tdm__record *r
         status = tdm__node_record_read(&records[0], &record);
     }
     if (status == TDM_OK) {
+        conn = find_peer(forward->node, &record.id); /* made while the address was read */
+    }
+    if (status == TDM_OK && conn == NULL) {
         status = connect_peer(forward->node, &record, &conn);
     }
     if (status != TDM_OK) {
         forward_fails(forward, status, tdm_error_detail());
         return;
     }
-    forward_send(forward, conn);
+    forward_send(forward, conn, record.name);
 }
 
 void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, const char *method,
-                       struct tdm_bytes packed, int64_t deadline_ms, tdm__reply_fn *fn, void *arg)
+                       struct tdm_bytes packed, int64_t deadline_ms, tdm__reply_fn *fn,
+                       void *arg)
 {
     struct forward *forward = calloc(1, sizeof(*forward));
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("node", other, key)};
 
     TDM_ASSERT(forward != NULL);
-    *forward = (struct forward){.node = node,
+    if (node->peers->ended) {
+        *forward = (struct forward){.node = node, .fn = fn, .arg = arg};
+        forward_fails(forward, TDM_E_NODE_LOST, "this node is stopping");
+        return;
+    }
+    *forward = (struct forward){.next = node->peers->forwards,
+                                .node = node,
                                 .other = *other,
                                 .bytes = malloc(packed.size_bytes + 1),
                                 .bytes_count = packed.size_bytes,
@@ -163,9 +209,10 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
     TDM_ASSERT(forward->bytes != NULL);
     memcpy(forward->bytes, packed.data, packed.size_bytes);
     (void)snprintf(forward->method, sizeof(forward->method), "%s", method);
+    node->peers->forwards = forward;
     for (struct peer *peer = node->peers->all; peer != NULL; peer = peer->next) {
         if (tdm__id_equal(&peer->id, other)) {
-            forward_send(forward, peer->conn);
+            forward_send(forward, peer->conn, peer->name);
             return;
         }
     }
@@ -173,15 +220,16 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
                            forward);
 }
 
-void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other, const char *method,
-                         const struct tdm__id *actor, int64_t deadline_ms, tdm__reply_fn *fn,
-                         void *arg)
+void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
+                         const char *method, const struct tdm__id *actor, int64_t deadline_ms,
+                         tdm__reply_fn *fn, void *arg)
 {
-    uint8_t packed[3 + sizeof(actor->bytes)] = {0x91, 0xc4, sizeof(actor->bytes)}; /* [bin 16] */
+    uint8_t packed[3 + sizeof(actor->bytes)] = {0x91, 0xc4,
+                                                sizeof(actor->bytes)}; /* [bin 16] */
 
     memcpy(packed + 3, actor->bytes, sizeof(actor->bytes));
-    tdm__node_forward(node, other, method, (struct tdm_bytes){packed, sizeof(packed)}, deadline_ms,
-                      fn, arg);
+    tdm__node_forward(node, other, method, (struct tdm_bytes){packed, sizeof(packed)},
+                      deadline_ms, fn, arg);
 }
 
 tdm_status tdm__node_peers_create(struct tdm__node *node)
@@ -190,8 +238,27 @@ tdm_status tdm__node_peers_create(struct tdm__node *node)
     return node->peers == NULL ? tdm__fail(TDM_E_NOMEM, "the table of nodes") : TDM_OK;
 }
 
+/* Answers for the others; what their connections bring later goes to nobody. */
+static void end_forwards(struct tdm__node_peers *peers)
+{
+    peers->ended = true;
+    for (struct forward *forward = peers->forwards; forward != NULL; forward = forward->next) {
+        struct tdm__reply reply = {.status = TDM_E_NODE_LOST,
+                                   .detail = "this node is stopping"};
+        tdm__reply_fn *fn = forward->fn;
+
+        forward->fn = NULL;
+        if (fn != NULL) {
+            fn(forward->arg, &reply);
+        }
+    }
+}
+
 void tdm__node_peers_destroy(struct tdm__node *node)
 {
+    if (node->peers != NULL) {
+        end_forwards(node->peers);
+    }
     while (node->peers != NULL && node->peers->all != NULL) {
         struct peer *peer = node->peers->all;
 

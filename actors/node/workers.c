@@ -32,34 +32,36 @@ struct worker {
     struct tdm__watch *watch; /* of the pidfd, for an executed worker */
     tdm__worker_ended *fn;
     void *arg;
-    bool killed;           /* maybe before its pid was known */
+    bool killed; /* maybe before its pid was known */
     bool may_leave;
-    int retry_fds[2];      /* daemon's line and bootstrap, until the template has answered */
+    int retry_fds[2];         /* daemon's line and bootstrap, until the template has answered */
     char **retry_environment; /* owned, NULL-terminated, its strings too */
     char program[TDM__PATH_BYTES];
     char directory[TDM__PATH_BYTES];
 };
 
 /* A key that was used: its template, if it has been used twice. */
-struct template {
+struct template
+{
     struct tdm__workers *workers; /* borrowed */
     struct template *next;
-    char *key;        /* owned: program, directory and environment */
-    bool runs_threads; /* it cannot fork: always execute */
+    char *key;                   /* owned: program, directory and environment */
+    bool runs_threads;           /* it cannot fork: always execute */
     struct tdm__process process; /* pid 0 while there is none */
     int control;
     struct tdm__watch *watch;
 };
 
 struct tdm__workers {
-    struct tdm__rpc *rpc;      /* borrowed */
-    const char *program;       /* borrowed */
+    struct tdm__rpc *rpc; /* borrowed */
+    const char *program;  /* borrowed */
     struct worker *all;
     struct template *templates;
     uint64_t last_serial;
 };
 
-/* ---- the end of a worker ------------------------------------------------------------------ */
+/* ---- the end of a worker ------------------------------------------------------------------
+ */
 
 static void close_retry(struct worker *worker)
 {
@@ -69,8 +71,8 @@ static void close_retry(struct worker *worker)
         }
         worker->retry_fds[i] = -1;
     }
-    for (uint32_t i = 0; worker->retry_environment != NULL && worker->retry_environment[i] != NULL;
-         i++) {
+    for (uint32_t i = 0;
+         worker->retry_environment != NULL && worker->retry_environment[i] != NULL; i++) {
         free(worker->retry_environment[i]);
     }
     free(worker->retry_environment);
@@ -142,10 +144,30 @@ void tdm__worker_kill(struct tdm__worker_process *public)
     }
 }
 
-/* ---- exec --------------------------------------------------------------------------------- */
+/* ---- exec ---------------------------------------------------------------------------------
+ */
 
-/* The daemon's environment, the spec's settings over it, and the role. */
-static tdm_status make_environment(const struct tdm__actor_spec *spec, char ***environment_out)
+static bool replaces(const char *setting, const char *entry)
+{
+    return strncmp(setting, entry, strcspn(entry, "=") + 1) == 0;
+}
+
+static bool is_replaced(const char *entry, const struct tdm__actor_spec *spec,
+                        const char *devices)
+{
+    bool replaced = replaces(TDM__WORKER_VARIABLE "=", entry) ||
+                    (devices != NULL && replaces(devices, entry));
+
+    for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
+        replaced = replaces(spec->environment[i], entry);
+    }
+    return replaced;
+}
+
+/* The daemon's environment, the spec's settings over it, and `devices` ("NAME=value" or NULL)
+ * over both. */
+static tdm_status make_environment(const struct tdm__actor_spec *spec, const char *devices,
+                                   char ***environment_out)
 {
     char **environment = calloc(ENVIRONMENT_MAX + 1, sizeof(char *));
     uint32_t count = 0;
@@ -154,18 +176,17 @@ static tdm_status make_environment(const struct tdm__actor_spec *spec, char ***e
         return tdm__fail(TDM_E_NOMEM, "a worker's environment");
     }
     for (char **own = environ; *own != NULL && count < ENVIRONMENT_MAX; own++) {
-        size_t name_bytes = strcspn(*own, "=") + 1;
-        bool replaced = strncmp(*own, TDM__WORKER_VARIABLE "=", name_bytes) == 0;
-
-        for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
-            replaced = strncmp(*own, spec->environment[i], name_bytes) == 0;
-        }
-        if (!replaced) {
+        if (!is_replaced(*own, spec, devices)) {
             environment[count++] = strdup(*own);
         }
     }
     for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
-        environment[count++] = strdup(spec->environment[i]);
+        if (devices == NULL || !replaces(devices, spec->environment[i])) {
+            environment[count++] = strdup(spec->environment[i]);
+        }
+    }
+    if (devices != NULL && count < ENVIRONMENT_MAX) {
+        environment[count++] = strdup(devices);
     }
     *environment_out = environment;
     return TDM_OK;
@@ -231,7 +252,8 @@ static tdm_status execute_worker(struct worker *worker)
                              TDM__READABLE, on_pidfd, worker, &worker->watch);
 }
 
-/* ---- templates ---------------------------------------------------------------------------- */
+/* ---- templates ----------------------------------------------------------------------------
+ */
 
 static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t serial)
 {
@@ -245,7 +267,8 @@ static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t seri
 
 static struct worker *find_forked(struct template *template, pid_t pid)
 {
-    for (struct worker *worker = template->workers->all; worker != NULL; worker = worker->next) {
+    for (struct worker *worker = template->workers->all; worker != NULL;
+         worker = worker->next) {
         if (worker->template == template && worker->public.pid == pid) {
             return worker;
         }
@@ -424,7 +447,8 @@ static struct template *find_template(struct tdm__workers *workers, const struct
     return NULL;
 }
 
-/* ---- start -------------------------------------------------------------------------------- */
+/* ---- start --------------------------------------------------------------------------------
+ */
 
 static tdm_status start_process(struct tdm__workers *workers, struct worker *worker)
 {
@@ -436,7 +460,8 @@ static tdm_status start_process(struct tdm__workers *workers, struct worker *wor
     return TDM_OK;
 }
 
-static tdm_status make_line(struct tdm__workers *workers, struct worker *worker, int bootstrap_fd)
+static tdm_status make_line(struct tdm__workers *workers, struct worker *worker,
+                            int bootstrap_fd)
 {
     int line[2];
     tdm_status status;
@@ -456,8 +481,8 @@ static tdm_status make_line(struct tdm__workers *workers, struct worker *worker,
 }
 
 tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
-                              int bootstrap_fd, tdm__worker_ended *fn, void *arg,
-                              struct tdm__worker_process **worker_out)
+                              const char *devices, int bootstrap_fd, tdm__worker_ended *fn,
+                              void *arg, struct tdm__worker_process **worker_out)
 {
     struct worker *worker = calloc(1, sizeof(*worker));
     tdm_status status;
@@ -475,7 +500,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
     (void)snprintf(worker->program, sizeof(worker->program), "%s",
                    spec->program[0] != '\0' ? spec->program : workers->program);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
-    status = make_environment(spec, &worker->retry_environment);
+    status = make_environment(spec, devices, &worker->retry_environment);
     if (status == TDM_OK) {
         status = make_line(workers, worker, bootstrap_fd);
     }
@@ -490,7 +515,8 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
     return TDM_OK;
 }
 
-/* ---- all of them -------------------------------------------------------------------------- */
+/* ---- all of them --------------------------------------------------------------------------
+ */
 
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                struct tdm__workers **workers_out)

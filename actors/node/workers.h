@@ -1,4 +1,5 @@
-/* workers.h - the processes of a node: started by exec or by fork from a template, watched, reaped. */
+/* workers.h - the processes of a node: started by exec or by fork from a template, watched,
+ * reaped. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_NODE_WORKERS_H
 #define TDM_NODE_WORKERS_H
@@ -24,12 +25,13 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
 /* Kills what is left and waits for it. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 
-/* Starts the program of `spec` with descriptor 3 a line to this daemon and descriptor 4 a copy of
- * `bootstrap_fd`.  The first worker of a (program, environment, directory) is executed; later
- * ones are forked from a template of the same, unless that runs threads. */
+/* Starts the program of `spec` with descriptor 3 a line to this daemon and descriptor 4 a copy
+ * of `bootstrap_fd`; `devices` is "NAME=value" for its environment, or NULL.  The first worker
+ * of a (program, environment, directory) is executed; later ones are forked from a template of
+ * the same, unless that runs threads. */
 tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
-                              int bootstrap_fd, tdm__worker_ended *fn, void *arg,
-                              struct tdm__worker_process **worker_out);
+                              const char *devices, int bootstrap_fd, tdm__worker_ended *fn,
+                              void *arg, struct tdm__worker_process **worker_out);
 void tdm__worker_kill(struct tdm__worker_process *worker);
 /* It was asked to leave in good order, and may close its line before it ends.  (One that closes
  * its line unasked is killed: a worker without a daemon has no business here.) */

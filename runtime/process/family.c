@@ -17,6 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { ENVIRONMENT_BYTES_MAX = 1 << 20 };
+
 void tdm__family_adopt_orphans(void)
 {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -50,6 +52,60 @@ static pid_t parent_of(const char *pid_text)
     return (pid_t)strtol(after_name + 4, NULL, 10); /* ") S PARENT" */
 }
 
+/* True if the process was started with `assignment` in its environment. */
+static bool was_started_with(const char *pid_text, const char *assignment, char *environment,
+                             size_t room)
+{
+    size_t length = strlen(assignment);
+    char path[64];
+    ssize_t got;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid_text);
+    fd = open(path, O_RDONLY | O_CLOEXEC); /* of our own user's processes only */
+    if (fd < 0) {
+        return false;
+    }
+    got = read(fd, environment, room - 1);
+    (void)close(fd);
+    if (got <= 0) {
+        return false;
+    }
+    environment[got] = '\0';
+    for (const char *entry = environment; entry < environment + got;
+         entry += strlen(entry) + 1) {
+        if (strncmp(entry, assignment, length + 1) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+uint32_t tdm__family_kill_started_with(const char *assignment)
+{
+    DIR *processes = opendir("/proc");
+    char *environment = malloc(ENVIRONMENT_BYTES_MAX);
+    const struct dirent *entry;
+    uint32_t killed = 0;
+
+    while (processes != NULL && environment != NULL &&
+           (entry = readdir(processes)) !=
+               NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        if (pid > 1 && pid != getpid() && pid != getppid() &&
+            was_started_with(entry->d_name, assignment, environment, ENVIRONMENT_BYTES_MAX) &&
+            kill(pid, SIGKILL) == 0) {
+            killed++;
+        }
+    }
+    free(environment);
+    if (processes != NULL) {
+        (void)closedir(processes);
+    }
+    return killed;
+}
+
 void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
 {
     DIR *processes = opendir("/proc");
@@ -58,7 +114,8 @@ void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
     if (processes == NULL) {
         return;
     }
-    while ((entry = readdir(processes)) != NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+    while ((entry = readdir(processes)) !=
+           NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
         if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == getpid()) {
             fn(arg, (pid_t)strtol(entry->d_name, NULL, 10));
         }

@@ -13,8 +13,13 @@ void tdm__family_adopt_orphans(void);
 /* Calls fn(arg, pid) for each process whose parent is this one, zombies included. */
 void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg);
 
-/* Kills all children, and those that come to this process when their parents die, and reaps them,
- * until none is left or `timeout_ms` has passed.  True when none is left. */
+/* Kills all children, and those that come to this process when their parents die, and reaps
+ * them, until none is left or `timeout_ms` has passed.  True when none is left. */
 bool tdm__family_kill_all(int64_t timeout_ms);
+
+/* Kills every process of this user, but for this one and its parent, that was started with
+ * `assignment` ("NAME=value") in its environment: so whatever a dead daemon left, for children
+ * inherit it.  Returns how many. */
+uint32_t tdm__family_kill_started_with(const char *assignment);
 
 #endif

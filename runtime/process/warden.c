@@ -16,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ enum { KILL_MS = 5000 };
 struct warden {
     const struct tdm__warden_options *options;
     pid_t daemon;
+    int owner; /* pidfd of the process at the other end of the line; -1 */
     int signals;
     bool told_to_stop;
 };
@@ -88,11 +90,24 @@ static void handle_line(struct warden *warden, short happened)
     }
 }
 
+/* Its end of the line may stay open in a child that it forked. */
+static int find_owner(int line)
+{
+    struct ucred owner;
+    socklen_t owner_bytes = sizeof(owner);
+
+    if (line < 0 || getsockopt(line, SOL_SOCKET, SO_PEERCRED, &owner, &owner_bytes) < 0) {
+        return -1;
+    }
+    return (int)syscall(SYS_pidfd_open, owner.pid, 0);
+}
+
 _Noreturn static void warden_watches(struct warden *warden)
 {
-    struct pollfd events[2] = {
+    struct pollfd events[3] = {
         {.fd = warden->signals, .events = POLLIN},
         {.fd = warden->options->line, .events = POLLIN},
+        {.fd = warden->owner, .events = POLLIN},
     };
 
     (void)prctl(PR_SET_NAME, "tandem-warden");
@@ -100,7 +115,10 @@ _Noreturn static void warden_watches(struct warden *warden)
         if (warden->told_to_stop) {
             events[1].events = 0; /* POLLHUP is still told */
         }
-        if (poll(events, 2, -1) < 0 && errno != EINTR) {
+        if (poll(events, 3, -1) < 0 && errno != EINTR) {
+            warden_ends(warden, 1);
+        }
+        if (events[2].revents != 0) {
             warden_ends(warden, 1);
         }
         if (events[1].revents != 0) {
@@ -141,6 +159,7 @@ tdm_status tdm__warden_fork(const struct tdm__warden_options *options)
         }
         return TDM_OK;
     }
+    warden.owner = find_owner(options->line);
     warden.signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     warden_watches(&warden);
 }

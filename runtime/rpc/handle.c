@@ -4,6 +4,9 @@
 #include "runtime/rpc/internal.h"
 
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 void tdm__conn_retain(struct tdm__conn *conn)
 {
@@ -45,4 +48,17 @@ void tdm__conn_set_user(struct tdm__conn *conn, void *user)
 void *tdm__conn_user(const struct tdm__conn *conn)
 {
     return conn->user;
+}
+
+int tdm__conn_peer_pidfd(const struct tdm__conn *conn)
+{
+    struct ucred peer;
+    socklen_t peer_bytes = sizeof(peer);
+
+    if (!conn->local || conn->fd < 0 ||
+        getsockopt(conn->fd, SOL_SOCKET, SO_PEERCRED, &peer, &peer_bytes) < 0 ||
+        peer.pid <= 0) {
+        return -1;
+    }
+    return (int)syscall(SYS_pidfd_open, peer.pid, 0);
 }

@@ -44,6 +44,17 @@ tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value *
     return TDM_OK;
 }
 
+tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
+                                       tdm_document **document_out)
+{
+    const tdm_value *value;
+
+    TDM_TRY(tdm__incoming_value(incoming, &value));
+    *document_out = incoming->document;
+    incoming->document = NULL;
+    return TDM_OK;
+}
+
 tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...)
 {
     const tdm_value *value;

@@ -74,6 +74,9 @@ uint64_t tdm__incoming_call_id(const struct tdm__incoming *incoming);
 /* Parsed on first use; TDM_E_PROTOCOL if the payload is no value. */
 tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out);
 tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...);
+/* Takes the parsed payload, which then outlives the answer; the caller destroys it. */
+tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
+                                       tdm_document **document_out);
 /* Takes descriptor `index` (the caller closes it); -1 if there is none.  Others close by
  * themselves. */
 int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index);
@@ -115,6 +118,10 @@ void tdm__conn_close(struct tdm__conn *conn);
 bool tdm__conn_is_open(const struct tdm__conn *conn); /* authenticated and not closing */
 /* The other side; kind 0 until it has proved itself. */
 const struct tdm__identity *tdm__conn_peer(const struct tdm__conn *conn);
+/* A new pidfd of the process at the other end of a local connection: unlike the connection it
+ * tells the end of a process whose forked child keeps the socket open.  -1 where it cannot be
+ * had (TCP, another PID namespace). */
+int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
 /* A place for the user of the connection. */
 void tdm__conn_set_user(struct tdm__conn *conn, void *user);
 void *tdm__conn_user(const struct tdm__conn *conn);
