@@ -1,0 +1,161 @@
+/* call.c - a synchronous call of an actor against a bare ping-pong of the same bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The peer is what a Unix stream socket can do at best without spinning: two processes that
+ * block in read(2) and send as many bytes each way as the call and its reply have on the wire.
+ * Both pairs are pinned alike, and take turns. */
+#include "measure.h"
+#include "peer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+enum {
+    CALLS_PER_ROUND = 2000,
+    WARM_CALLS = 500,
+    GET_TIMEOUT_MS = 10000,
+    /* header 56, method "echo" 4, array of one 64-bit integer 10 */
+    CALL_BYTES = 70,
+    REPLY_BYTES = 66,
+};
+
+static tdm_status echo(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
+
+static void pong(int fd)
+{
+    char buffer[CALL_BYTES] = {0};
+
+    for (;;) {
+        bench_read(fd, buffer, CALL_BYTES);
+        bench_write(fd, buffer, REPLY_BYTES);
+    }
+}
+
+static double ping_once(int fd)
+{
+    char buffer[CALL_BYTES] = {0};
+    double begun = bench_seconds();
+
+    bench_write(fd, buffer, CALL_BYTES);
+    bench_read(fd, buffer, REPLY_BYTES);
+    return bench_seconds() - begun;
+}
+
+static double call_once(tdm_actor *actor, int64_t number)
+{
+    double begun = bench_seconds();
+    int64_t answer;
+    tdm_ref *ref;
+    double took;
+
+    TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number));
+    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &answer));
+    tdm_ref_release(ref);
+    took = bench_seconds() - begun;
+    if (answer != number) {
+        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number,
+                           (long long)answer));
+    }
+    return took;
+}
+
+/* The median of one round's calls, in microseconds. */
+static double round_of_calls(tdm_actor *actor, uint32_t count)
+{
+    static double took[CALLS_PER_ROUND];
+
+    for (uint32_t i = 0; i < count; i++) {
+        took[i] = call_once(actor, INT64_MAX - (int64_t)i);
+    }
+    return bench_median(took, count) * 1e6;
+}
+
+static double round_of_pings(int fd, uint32_t count)
+{
+    static double took[CALLS_PER_ROUND];
+
+    for (uint32_t i = 0; i < count; i++) {
+        took[i] = ping_once(fd);
+    }
+    return bench_median(took, count) * 1e6;
+}
+
+struct pair {
+    tdm_actor *actor;
+    pid_t actor_pid;
+    int fd; /* of the peer */
+    pid_t peer_pid;
+};
+
+static void measure_call(const struct pair *pair, int core, struct bench_measure *measure)
+{
+    bench_pin(pair->actor_pid, core);
+    bench_pin(pair->peer_pid, core);
+    (void)round_of_calls(pair->actor, WARM_CALLS);
+    (void)round_of_pings(pair->fd, WARM_CALLS);
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double calls = bench_ours_first(i) ? round_of_calls(pair->actor, CALLS_PER_ROUND) : 0;
+        double pings = round_of_pings(pair->fd, CALLS_PER_ROUND);
+
+        if (!bench_ours_first(i)) {
+            calls = round_of_calls(pair->actor, CALLS_PER_ROUND);
+        }
+        bench_round(measure, calls, pings);
+    }
+    bench_report(measure);
+}
+
+static void measure_both(const struct pair *pair)
+{
+    static struct bench_measure same = {.name = "call_sync_same_core",
+                                        .unit = "us",
+                                        .against = "blocking unix ping-pong",
+                                        .at_least = 0.5};
+    static struct bench_measure own = {.name = "call_sync_own_cores",
+                                       .unit = "us",
+                                       .against = "blocking unix ping-pong",
+                                       .at_least = 1 / 0.3};
+
+    bench_pin(0, 0);
+    measure_call(pair, 0, &same);
+    if (bench_cores() > 1) {
+        measure_call(pair, 1, &own);
+    } else {
+        (void)fprintf(stderr, "skipped: call_sync_own_cores: this machine has one core\n");
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {{"pong", pong}};
+    struct tdm_actor_info info;
+    tdm_runtime *runtime;
+    struct pair pair;
+
+    bench_peer_run(argc, argv, roles, 1);
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    bench_init(argc, argv);
+    TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &pair.actor, ""));
+    TDM_CHECK(tdm_actor_wait_ready(pair.actor, GET_TIMEOUT_MS));
+    tdm_actor_describe(pair.actor, &info);
+    pair.actor_pid = (pid_t)info.pid;
+    pair.fd = bench_peer_pair("pong", &pair.peer_pid);
+
+    measure_both(&pair);
+
+    bench_peer_kill(pair.peer_pid);
+    (void)close(pair.fd);
+    tdm_actor_destroy(pair.actor);
+    tdm_runtime_stop(runtime);
+    return bench_status();
+}

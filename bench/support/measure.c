@@ -1,0 +1,154 @@
+/* measure.c - rounds, medians, and the lines they are printed as. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "measure.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Of the one run that a program makes. */
+static struct {
+    bool json;
+    bool failed;
+    bool headed; /* the table's first line is printed */
+    uint32_t rounds;
+} run = {.rounds = BENCH_ROUNDS};
+
+void bench_die(const char *what)
+{
+    perror(what);
+    exit(1); /* NOLINT(concurrency-mt-unsafe) one thread */
+}
+
+_Noreturn static void usage(const char *program)
+{
+    (void)fprintf(stderr, "usage: %s [--json] [--rounds 9..%d]\n", program, BENCH_ROUNDS_MAX);
+    exit(2); /* NOLINT(concurrency-mt-unsafe) one thread */
+}
+
+void bench_init(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0) {
+            run.json = true;
+        } else if (strcmp(argv[i], "--rounds") == 0 && i + 1 < argc) {
+            char *end;
+            long rounds = strtol(argv[++i], &end, 10);
+
+            if (*end != '\0' || rounds < 9 || rounds > BENCH_ROUNDS_MAX) {
+                usage(argv[0]);
+            }
+            run.rounds = (uint32_t)rounds;
+        } else {
+            usage(argv[0]);
+        }
+    }
+}
+
+uint32_t bench_rounds(void)
+{
+    return run.rounds;
+}
+
+bool bench_ours_first(uint32_t round)
+{
+    return round % 2 == 0;
+}
+
+void bench_round(struct bench_measure *measure, double value, double against_value)
+{
+    if (measure->rounds_count == BENCH_ROUNDS_MAX) {
+        errno = ERANGE;
+        bench_die(measure->name);
+    }
+    measure->values[measure->rounds_count] = value;
+    measure->against_values[measure->rounds_count] = against_value;
+    measure->rounds_count++;
+}
+
+static int compare(const void *left, const void *right)
+{
+    double a = *(const double *)left;
+    double b = *(const double *)right;
+
+    return (a > b) - (a < b);
+}
+
+double bench_median(double *values, uint32_t count)
+{
+    qsort(values, count, sizeof(values[0]), compare);
+    return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+static double ratio_of(const struct bench_measure *measure, uint32_t round)
+{
+    double value = measure->values[round];
+    double against = measure->against_values[round];
+
+    return measure->better == BENCH_LESS_IS_BETTER ? against / value : value / against;
+}
+
+static void print_json(const struct bench_measure *measure, double value, double against,
+                       double ratio, double spread, bool holds)
+{
+    (void)printf("{\"measure\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"against\":\"%s\","
+                 "\"against_value\":%.6g,\"ratio\":%.4g,\"at_least\":%g,\"holds\":%s,"
+                 "\"runs\":%u,\"spread\":%.3f}\n",
+                 measure->name, value, measure->unit, measure->against, against, ratio,
+                 measure->at_least, holds ? "true" : "false", measure->rounds_count, spread);
+}
+
+static void print_row(const struct bench_measure *measure, double value, double against,
+                      double ratio, double spread, bool holds)
+{
+    if (!run.headed) {
+        (void)printf("%-24s %10s %10s %-6s %7s %9s %7s  %-5s %s\n", "measure", "value",
+                     "against", "unit", "ratio", "at least", "spread", "holds", "the peer");
+        run.headed = true;
+    }
+    (void)printf("%-24s %10.4g %10.4g %-6s %7.3f %9.3g %7.3f  %-5s %s\n", measure->name, value,
+                 against, measure->unit, ratio, measure->at_least, spread, holds ? "yes" : "NO",
+                 measure->against);
+}
+
+void bench_report(struct bench_measure *measure)
+{
+    double ratios[BENCH_ROUNDS_MAX];
+    uint32_t count = measure->rounds_count;
+    double value;
+    double against;
+    double ratio;
+    double spread;
+    bool holds;
+
+    for (uint32_t i = 0; i < count; i++) {
+        ratios[i] = ratio_of(measure, i);
+    }
+    value = bench_median(measure->values, count);
+    against = bench_median(measure->against_values, count);
+    ratio = bench_median(ratios, count);
+    spread = (ratios[count - 1 - count / 4] - ratios[count / 4]) / ratio;
+    holds = ratio >= measure->at_least;
+    run.failed |= !holds;
+    if (run.json) {
+        print_json(measure, value, against, ratio, spread, holds);
+    } else {
+        print_row(measure, value, against, ratio, spread, holds);
+    }
+    (void)fflush(stdout);
+}
+
+int bench_status(void)
+{
+    return run.failed ? 1 : 0;
+}
+
+double bench_seconds(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}

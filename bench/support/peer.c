@@ -1,0 +1,138 @@
+/* peer.c - peers: started, pinned, spoken to, ended. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "peer.h"
+
+#include "measure.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static bool is_peer;
+
+void bench_peer_run(int argc, char **argv, const struct bench_role *roles, size_t roles_count)
+{
+    if (argc != 3 || strcmp(argv[1], "--role") != 0) {
+        return;
+    }
+    is_peer = true;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (size_t i = 0; i < roles_count; i++) {
+        if (strcmp(argv[2], roles[i].name) == 0) {
+            roles[i].run(BENCH_PEER_FD);
+            _exit(0);
+        }
+    }
+    errno = EINVAL;
+    bench_die(argv[2]);
+}
+
+pid_t bench_peer_spawn(const char *role, int fd)
+{
+    char *const argv[] = {(char *)"peer", (char *)"--role", (char *)role, NULL};
+    posix_spawn_file_actions_t actions;
+    pid_t pid;
+
+    (void)posix_spawn_file_actions_init(&actions);
+    (void)posix_spawn_file_actions_adddup2(&actions, fd, BENCH_PEER_FD);
+    errno = posix_spawn(&pid, "/proc/self/exe", &actions, NULL, argv, environ);
+    if (errno != 0) {
+        bench_die("posix_spawn");
+    }
+    (void)posix_spawn_file_actions_destroy(&actions);
+    return pid;
+}
+
+int bench_peer_pair(const char *role, pid_t *pid_out)
+{
+    int ends[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+        bench_die("socketpair");
+    }
+    *pid_out = bench_peer_spawn(role, ends[1]);
+    (void)close(ends[1]);
+    return ends[0];
+}
+
+void bench_peer_kill(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0) {
+        if (errno != EINTR) {
+            bench_die("waitpid");
+        }
+    }
+}
+
+void bench_pin(pid_t pid, int core)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    CPU_SET((size_t)core, &set);
+    if (sched_setaffinity(pid, sizeof(set), &set) != 0) {
+        bench_die("sched_setaffinity");
+    }
+}
+
+void bench_unpin(void)
+{
+    cpu_set_t set;
+
+    memset(&set, 0xff, sizeof(set));
+    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
+        bench_die("sched_setaffinity");
+    }
+}
+
+int bench_cores(void)
+{
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+void bench_read(int fd, void *buffer, size_t size_bytes)
+{
+    char *place = buffer;
+
+    while (size_bytes > 0) {
+        ssize_t got = read(fd, place, size_bytes);
+
+        if (got == 0 && is_peer) {
+            _exit(0);
+        }
+        if (got > 0) {
+            place += got;
+            size_bytes -= (size_t)got;
+        } else if (got == 0 || errno != EINTR) {
+            bench_die("read");
+        }
+    }
+}
+
+void bench_write(int fd, const void *buffer, size_t size_bytes)
+{
+    const char *place = buffer;
+
+    while (size_bytes > 0) {
+        ssize_t put = send(fd, place, size_bytes, MSG_NOSIGNAL);
+
+        if (put >= 0) {
+            place += put;
+            size_bytes -= (size_t)put;
+        } else if (errno != EINTR) {
+            bench_die("write");
+        }
+    }
+}
