@@ -1,0 +1,150 @@
+/* create.c - an actor's whole life against the bare life of a process of the same program. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ours: created, called, its answer read, killed, gone.  The peer: posix_spawn of this program,
+ * a connection to it, one question and its answer of the same bytes, SIGKILL, reaped.  The
+ * peer's socket listens before it starts, so that it never has to be waited for. */
+#include "measure.h"
+#include "peer.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+enum {
+    LIVES_PER_ROUND = 25,
+    TIMEOUT_MS = 10000,
+    /* what a call of "echo" with one 64-bit integer and its reply have on the wire */
+    CALL_BYTES = 70,
+    REPLY_BYTES = 66,
+};
+
+static tdm_status echo(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
+
+static void answer_one(int listener)
+{
+    char buffer[CALL_BYTES] = {0};
+    int fd = accept(listener, NULL, NULL);
+
+    if (fd < 0) {
+        bench_die("accept");
+    }
+    bench_read(fd, buffer, CALL_BYTES);
+    bench_write(fd, buffer, REPLY_BYTES);
+    bench_read(fd, buffer, 1); /* lives on until it is killed */
+}
+
+/* Listens on a name that exists only while the socket does. */
+static int listen_anywhere(struct sockaddr_un *address_out, socklen_t *address_bytes_out)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_un wanted = {.sun_family = AF_UNIX};
+
+    *address_bytes_out = sizeof(*address_out);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&wanted, sizeof(wanted.sun_family)) != 0 ||
+        listen(fd, 1) != 0 ||
+        getsockname(fd, (struct sockaddr *)address_out, address_bytes_out) != 0) {
+        bench_die("listen");
+    }
+    return fd;
+}
+
+static void peer_life(int listener, const struct sockaddr_un *address, socklen_t address_bytes)
+{
+    char buffer[CALL_BYTES] = {0};
+    pid_t pid = bench_peer_spawn("answer", listener);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (fd < 0 || connect(fd, (const struct sockaddr *)address, address_bytes) != 0) {
+        bench_die("connect");
+    }
+    bench_write(fd, buffer, CALL_BYTES);
+    bench_read(fd, buffer, REPLY_BYTES);
+    bench_peer_kill(pid);
+    (void)close(fd);
+}
+
+static void actor_life(tdm_runtime *runtime, int64_t number)
+{
+    tdm_actor *actor;
+    tdm_ref *ref;
+    int64_t answer;
+
+    TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &actor, ""));
+    TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number));
+    TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "i", &answer));
+    tdm_ref_release(ref);
+    if (answer != number) {
+        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)number,
+                           (long long)answer));
+    }
+    TDM_CHECK(tdm_actor_kill(actor, TIMEOUT_MS));
+    tdm_actor_destroy(actor);
+}
+
+/* Lives a second, one after the other. */
+static double round_of_actors(tdm_runtime *runtime)
+{
+    double begun = bench_seconds();
+
+    for (int64_t i = 0; i < LIVES_PER_ROUND; i++) {
+        actor_life(runtime, INT64_MAX - i);
+    }
+    return LIVES_PER_ROUND / (bench_seconds() - begun);
+}
+
+static double round_of_peers(void)
+{
+    struct sockaddr_un address;
+    socklen_t address_bytes;
+    int listener = listen_anywhere(&address, &address_bytes);
+    double begun = bench_seconds();
+    double took;
+
+    for (int i = 0; i < LIVES_PER_ROUND; i++) {
+        peer_life(listener, &address, address_bytes);
+    }
+    took = bench_seconds() - begun;
+    (void)close(listener);
+    return LIVES_PER_ROUND / took;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {{"answer", answer_one}};
+    static struct bench_measure measure = {.name = "actor_life",
+                                           .unit = "1/s",
+                                           .against = "posix_spawn, connect, call, kill, reap",
+                                           .better = BENCH_MORE_IS_BETTER,
+                                           .at_least = 0.5};
+    tdm_runtime *runtime;
+
+    bench_peer_run(argc, argv, roles, 1);
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    bench_init(argc, argv);
+    (void)round_of_actors(runtime);
+    (void)round_of_peers();
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double actors = bench_ours_first(i) ? round_of_actors(runtime) : 0;
+        double peers = round_of_peers();
+
+        if (!bench_ours_first(i)) {
+            actors = round_of_actors(runtime);
+        }
+        bench_round(&measure, actors, peers);
+    }
+    bench_report(&measure);
+    tdm_runtime_stop(runtime);
+    return bench_status();
+}
