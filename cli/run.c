@@ -41,9 +41,8 @@ static tdm_status catch_interrupts(void)
 
 static enum tdm__progress_mode choose_progress(const struct tdm__words *words)
 {
-    const char *no_color =
-        getenv("NO_COLOR");                /* NOLINT(concurrency-mt-unsafe) one thread yet */
-    const char *terminal = getenv("TERM"); /* NOLINT(concurrency-mt-unsafe) one thread yet */
+    const char *no_color = secure_getenv("NO_COLOR");
+    const char *terminal = secure_getenv("TERM");
 
     if (tdm__option_value(words, "--json") != NULL) {
         return TDM__PROGRESS_JSON;

@@ -130,12 +130,16 @@ static void on_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner
 /* ---- calls --------------------------------------------------------------------------------
  */
 
-static tdm_status read_line(const struct service *service, struct tdm__incoming *incoming,
-                            uint32_t *gpu_out, struct tdm__turnstile_event *event)
+/* Fills in the rest of a wish or an announcement. */
+static tdm_status read_event(const struct service *service, struct tdm__incoming *incoming,
+                             uint32_t *gpu_out, struct tdm__turnstile_event *event)
 {
+    bool is_wish = event->kind == TDM__TURNSTILE_WISH;
+    int64_t timeout_ms = 0;
     uint64_t gpu;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "usu", &gpu, &event->tag, &event->bytes));
+    TDM_TRY(tdm__incoming_unpack(incoming, is_wish ? "usui" : "usu", &gpu, &event->tag,
+                                 &event->bytes, &timeout_ms));
     if (gpu >= service->gpus_count) {
         return tdm__fail(TDM_E_INVAL, "GPU %llu of a node with %u", (unsigned long long)gpu,
                          service->gpus_count);
@@ -143,6 +147,7 @@ static tdm_status read_line(const struct service *service, struct tdm__incoming 
     event->tenant = tdm__incoming_peer(incoming)->id;
     event->name = tdm__incoming_peer(incoming)->name;
     event->now_ms = tdm__clock_ms();
+    event->deadline_ms = tdm__deadline_in(timeout_ms);
     *gpu_out = (uint32_t)gpu;
     return TDM_OK;
 }
@@ -151,12 +156,11 @@ static tdm_status read_line(const struct service *service, struct tdm__incoming 
 static void serve_wish(struct service *service, struct tdm__incoming *incoming)
 {
     struct tdm__turnstile_event event = {.kind = TDM__TURNSTILE_WISH,
-                                         .request_id = ++service->last_request_id,
-                                         .deadline_ms = tdm__incoming_deadline(incoming)};
+                                         .request_id = ++service->last_request_id};
     struct wish *wish = calloc(1, sizeof(*wish));
     uint32_t gpu;
     tdm_status status = wish == NULL ? tdm__fail(TDM_E_NOMEM, "a wish")
-                                     : read_line(service, incoming, &gpu, &event);
+                                     : read_event(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         *wish = (struct wish){service->wishes, event.request_id, gpu, incoming};
@@ -176,7 +180,7 @@ static void serve_leaving(struct service *service, struct tdm__incoming *incomin
 {
     struct tdm__turnstile_event event = {.kind = TDM__TURNSTILE_LEAVING};
     uint32_t gpu;
-    tdm_status status = read_line(service, incoming, &gpu, &event);
+    tdm_status status = read_event(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         status = step(service, gpu, &event);

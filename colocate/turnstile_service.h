@@ -8,9 +8,11 @@
 
 /* The tenant is the peer that calls.
  *
- *   method        arguments                 reply
- *   turn.wish     gpu u, tag s, bytes u     –, when the memory may be made; TDM_E_DEVICE_FULL
- *   turn.leaving  gpu u, tag s, bytes u     –; so many bytes of this line are on their way out
+ *   method        arguments                         reply
+ *   turn.wish     gpu u, tag s, bytes u,            –, when the memory may be made;
+ *                 timeout_ms i (-1: no end)         TDM_E_DEVICE_FULL
+ *   turn.leaving  gpu u, tag s, bytes u             –; so many bytes of this line are on
+ *                                                   their way out
  *
  * What is really made and released the turnstiles learn from the broker, not from promises. */
 extern const struct tdm__service_ops tdm__turnstile_service;

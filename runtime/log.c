@@ -16,8 +16,7 @@ static char line_prefix[64] = "tandem";
 
 void tdm__log_init(const char *prefix)
 {
-    const char *wanted =
-        getenv("TANDEM_LOG"); /* NOLINT(concurrency-mt-unsafe) before threads */
+    const char *wanted = secure_getenv("TANDEM_LOG");
 
     (void)snprintf(line_prefix, sizeof(line_prefix), "%s", prefix);
     if (wanted == NULL) {

@@ -45,9 +45,9 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
 {
     int64_t timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
     struct tdm__conn *daemon;
-    struct tdm__comm *comm;
+    struct tdm__comm *comm = NULL;
     tdm_status status;
-    int fd;
+    int fd = -1;
 
     if (options->name == NULL || options->name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "a group needs a name");

@@ -3,6 +3,7 @@
 #include "colocate/memory/region.h"
 
 #include "runtime/assert.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
@@ -35,6 +36,8 @@ struct tdm__regions {
     struct tdm__arena *arena;   /* borrowed */
     tdm__regions_ask_fn *ask;
     void *ask_arg;
+    tdm__regions_tell_fn *tell;
+    void *tell_arg;
     tdm_region *first;
 };
 
@@ -58,6 +61,19 @@ void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *a
 {
     regions->ask = ask;
     regions->ask_arg = arg;
+}
+
+void tdm__regions_on_pause(struct tdm__regions *regions, tdm__regions_tell_fn *tell, void *arg)
+{
+    regions->tell = tell;
+    regions->tell_arg = arg;
+}
+
+static void announce(const struct tdm__regions *regions, const char *tag, size_t bytes)
+{
+    if (regions->tell != NULL) {
+        regions->tell(regions->tell_arg, tag, bytes);
+    }
 }
 
 static void link_last(struct tdm__regions *regions, tdm_region *region)
@@ -337,13 +353,10 @@ const void *tdm_region_contents(const tdm_region *region)
     return region->resident ? region->address : region->host_copy;
 }
 
-tdm_status tdm_region_pause(tdm_region *region)
+static tdm_status put_away(tdm_region *region)
 {
     struct tdm__device *device = region->regions->device;
 
-    if (!region->resident) {
-        return tdm__fail(TDM_E_STATE, "region %s is paused already", region->tag);
-    }
     if (region->host_copy != NULL) {
         TDM_TRY(
             device->ops->copy(device, region->host_copy, region->address, region->size_bytes));
@@ -354,6 +367,21 @@ tdm_status tdm_region_pause(tdm_region *region)
     region->saved = region->host_copy != NULL;
     release_blocks(region);
     return TDM_OK;
+}
+
+tdm_status tdm_region_pause(tdm_region *region)
+{
+    tdm_status status;
+
+    if (!region->resident) {
+        return tdm__fail(TDM_E_STATE, "region %s is paused already", region->tag);
+    }
+    announce(region->regions, region->tag, region->size_bytes);
+    status = put_away(region);
+    if (status != TDM_OK) {
+        announce(region->regions, region->tag, 0);
+    }
+    return status;
 }
 
 tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
@@ -381,9 +409,35 @@ static uint32_t count_meant(const struct tdm__regions *regions, const char *tag,
     return count;
 }
 
-static tdm_status turn(tdm_region *region, bool resume, int64_t timeout_ms)
+static bool is_first_of_its_tag(const tdm_region *region)
 {
-    return resume ? tdm_region_resume(region, timeout_ms) : tdm_region_pause(region);
+    const tdm_region *other = region->regions->first;
+
+    while (other != region && !is_meant(other, region->tag, true)) {
+        other = other->next;
+    }
+    return other == region;
+}
+
+/* Before the first copy, all that is to leave; `stay` takes it back. */
+static void announce_all(const struct tdm__regions *regions, const char *tag, bool stay)
+{
+    for (const tdm_region *region = regions->first; region != NULL; region = region->next) {
+        size_t bytes = 0;
+
+        if (!is_meant(region, tag, true) || !is_first_of_its_tag(region)) {
+            continue;
+        }
+        for (const tdm_region *other = region; other != NULL && !stay; other = other->next) {
+            bytes += is_meant(other, region->tag, true) ? other->size_bytes : 0;
+        }
+        announce(regions, region->tag, bytes);
+    }
+}
+
+static tdm_status turn(tdm_region *region, bool resume, int64_t deadline_ms)
+{
+    return resume ? make_resident(region, tdm__deadline_left(deadline_ms)) : put_away(region);
 }
 
 static void turn_back(tdm_region **changed, uint32_t count, bool resume)
@@ -393,7 +447,7 @@ static void turn_back(tdm_region **changed, uint32_t count, bool resume)
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     while (count > 0) {
         count--;
-        if (turn(changed[count], !resume, 0) != TDM_OK) {
+        if (turn(changed[count], !resume, tdm__clock_ms()) != TDM_OK) {
             tdm__log(TDM__WARN, "region", "%s could not be %s again: %s", changed[count]->tag,
                      resume ? "paused" : "resumed", tdm_error_detail());
         }
@@ -403,7 +457,7 @@ static void turn_back(tdm_region **changed, uint32_t count, bool resume)
 
 /* Pauses or resumes all that are meant; undoes in reverse what was done before a failure. */
 static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool resume,
-                           int64_t timeout_ms)
+                           int64_t deadline_ms)
 {
     uint32_t room = count_meant(regions, tag, !resume);
     tdm_region **changed = calloc(room + 1u, sizeof(tdm_region *));
@@ -418,7 +472,7 @@ static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool r
         if (!is_meant(region, tag, !resume)) {
             continue;
         }
-        status = turn(region, resume, timeout_ms);
+        status = turn(region, resume, deadline_ms);
         if (status == TDM_OK) {
             changed[count] = region;
             count++;
@@ -433,13 +487,20 @@ static tdm_status turn_all(struct tdm__regions *regions, const char *tag, bool r
 
 tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag)
 {
-    return turn_all(regions, tag, false, 0);
+    tdm_status status;
+
+    announce_all(regions, tag, false);
+    status = turn_all(regions, tag, false, TDM__NEVER);
+    if (status != TDM_OK) {
+        announce_all(regions, tag, true);
+    }
+    return status;
 }
 
 tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag,
                                int64_t timeout_ms)
 {
-    return turn_all(regions, tag, true, timeout_ms);
+    return turn_all(regions, tag, true, tdm__deadline_in(timeout_ms));
 }
 
 tdm_region *tdm__region_find(const struct tdm__regions *regions, const void *address)

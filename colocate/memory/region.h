@@ -23,6 +23,9 @@ void tdm__regions_destroy(struct tdm__regions *regions);
 typedef tdm_status tdm__regions_ask_fn(void *arg, const char *tag, size_t bytes,
                                        int64_t timeout_ms);
 void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg);
+/* Told before regions of this tag begin to give `bytes` back; 0: they stay after all. */
+typedef void tdm__regions_tell_fn(void *arg, const char *tag, size_t bytes);
+void tdm__regions_on_pause(struct tdm__regions *regions, tdm__regions_tell_fn *tell, void *arg);
 
 /* options->gpu is not read: the set is of one GPU. */
 tdm_status tdm__region_create(struct tdm__regions *regions,
@@ -38,7 +41,8 @@ const struct tdm__block *tdm__region_block(const tdm_region *region);
 struct tdm__device *tdm__regions_device(const struct tdm__regions *regions);
 
 /* Pauses (resumes) every resident (paused) region with this tag, NULL for all, in the order
- * they were created.  All or nothing: on failure those already done are taken back. */
+ * they were created.  All or nothing: on failure those already done are taken back.  The
+ * timeout is for all of them together. */
 tdm_status tdm__regions_pause(struct tdm__regions *regions, const char *tag);
 tdm_status tdm__regions_resume(struct tdm__regions *regions, const char *tag,
                                int64_t timeout_ms);

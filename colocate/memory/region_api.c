@@ -4,10 +4,14 @@
 #include "colocate/memory/broker_client.h"
 #include "colocate/memory/region.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <stdlib.h>
 
-enum { BROKER_TIMEOUT_MS = 60000 };
+enum {
+    BROKER_TIMEOUT_MS = 60000,
+    GRACE_MS = 2000 /* the daemon knows who holds what: its answer should come before ours */
+};
 
 /* One GPU of this actor. */
 struct gpu_regions {
@@ -18,6 +22,7 @@ struct gpu_regions {
 /* There is one runtime per process, and so one of these; made on first use, freed when the
  * runtime stops. */
 static struct {
+    tdm_runtime *runtime; /* borrowed */
     struct tdm__broker_client *broker;
     struct tdm__arena *arena;
     struct gpu_regions gpus[TDM__RUNTIME_GPUS_MAX];
@@ -48,18 +53,67 @@ static tdm_status memory_open(tdm_runtime *runtime, struct tdm__device *device)
     return tdm__runtime_on_stop(runtime, memory_close, NULL);
 }
 
+/* ---- the turnstile ----------------------------------------------------------------------- */
+
+/* `arguments` may be a failed pack. */
+static tdm_status call_turnstile(const char *method, const tdm_writer *arguments,
+                                 int64_t timeout_ms)
+{
+    TDM_TRY(tdm_writer_status(arguments));
+    return tdm__runtime_ask(memory.runtime, method, tdm_writer_bytes(arguments), timeout_ms,
+                            NULL);
+}
+
+static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
+{
+    const struct gpu_regions *entry = arg;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    (void)tdm_pack(writer, "usui", (uint64_t)entry->device->gpu, tag, (uint64_t)bytes,
+                   timeout_ms);
+    status = call_turnstile("turn.wish", writer,
+                            timeout_ms < 0 ? TDM_FOREVER : timeout_ms + GRACE_MS);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Who waits for this memory waits better informed; a pause goes on without it. */
+static void tell_turnstile(void *arg, const char *tag, size_t bytes)
+{
+    const struct gpu_regions *entry = arg;
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    (void)tdm_pack(writer, "usu", (uint64_t)entry->device->gpu, tag, (uint64_t)bytes);
+    if (call_turnstile("turn.leaving", writer, GRACE_MS) != TDM_OK) {
+        tdm__log(TDM__INFO, "region", "a pause of %s is not announced: %s", tag,
+                 tdm_error_detail());
+    }
+    tdm_writer_destroy(writer);
+}
+
+/* ---- the sets ---------------------------------------------------------------------------- */
+
 static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
     struct tdm__conn *daemon;
 
+    memory.runtime = runtime;
     if (memory.broker == NULL) {
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
         TDM_TRY(tdm__broker_client_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
     TDM_TRY(tdm__device_host_open(memory.broker, runtime->gpu_indices[gpu], &entry->device));
     TDM_TRY(memory_open(runtime, entry->device));
-    return tdm__regions_create(entry->device, memory.arena, &entry->regions);
+    TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
+    tdm__regions_on_resume(entry->regions, ask_turnstile, entry);
+    tdm__regions_on_pause(entry->regions, tell_turnstile, entry);
+    return TDM_OK;
 }
 
 tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,

@@ -78,7 +78,7 @@ static void child_resets_signals(void)
         (void)signal(number, SIG_DFL); /* SIGKILL and SIGSTOP refuse, rightly */
     }
     (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
 _Noreturn static void child_runs(const struct tdm__spawn_options *options, pid_t parent,

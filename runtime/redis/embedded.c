@@ -174,7 +174,7 @@ static tdm_status make_directory(const char *path)
 
 static tdm_status find_program(char program[PATH_MAX])
 {
-    const char *path = getenv("PATH"); /* NOLINT(concurrency-mt-unsafe): nobody sets it */
+    const char *path = secure_getenv("PATH");
 
     while (path != NULL && *path != '\0') {
         size_t bytes = strcspn(path, ":");

@@ -273,6 +273,7 @@ static void send_waiting(struct redis_store *redis)
     }
 }
 
+/* Answers what is overdue, and sets the timer for the rest. */
 static void end_overdue(struct redis_store *redis, int64_t now_ms)
 {
     struct operation *operation = TAILQ_FIRST(&redis->waiting);
@@ -284,13 +285,18 @@ static void end_overdue(struct redis_store *redis, int64_t now_ms)
             TAILQ_REMOVE(&redis->waiting, operation, entry);
             answer_deadline(operation);
             free_operation(operation);
+        } else {
+            arm_timer(redis, operation->deadline_ms);
         }
     }
     TAILQ_FOREACH(operation, &redis->sent, entry)
     {
-        if (operation->deadline_ms <= now_ms && operation->outcome != NULL) {
+        if (operation->outcome != NULL && operation->deadline_ms <= now_ms) {
             answer_deadline(operation);
+        } else if (operation->outcome != NULL) {
+            arm_timer(redis, operation->deadline_ms);
         }
+        arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     }
 }
 
@@ -298,24 +304,13 @@ static void on_timer(void *arg)
 {
     struct redis_store *redis = arg;
     int64_t now_ms = tdm__clock_ms();
-    struct operation *operation;
+    const struct operation *oldest;
 
     redis->timer_ms = TDM__NEVER;
     end_overdue(redis, now_ms);
-    operation = TAILQ_FIRST(&redis->sent);
-    if (operation != NULL && operation->sent_ms + ATTEMPT_MS <= now_ms) {
+    oldest = TAILQ_FIRST(&redis->sent);
+    if (oldest != NULL && oldest->sent_ms + ATTEMPT_MS <= now_ms) {
         tdm__redis_link_drop(redis->link, "the server does not answer");
-    }
-    TAILQ_FOREACH(operation, &redis->waiting, entry)
-    {
-        arm_timer(redis, operation->deadline_ms);
-    }
-    TAILQ_FOREACH(operation, &redis->sent, entry)
-    {
-        if (operation->outcome != NULL) {
-            arm_timer(redis, operation->deadline_ms);
-        }
-        arm_timer(redis, operation->sent_ms + ATTEMPT_MS);
     }
 }
 
@@ -427,7 +422,8 @@ static void survive_broken_pipes(void)
     struct sigaction action;
 
     if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
-        (void)signal(SIGPIPE, SIG_IGN); /* NOLINT(cert-err33-c): cannot fail for SIGPIPE */
+        action.sa_handler = SIG_IGN;
+        (void)sigaction(SIGPIPE, &action, NULL);
     }
 }
 

@@ -8,7 +8,7 @@
 
 struct chance chance_start(const char *test, uint64_t seed)
 {
-    const char *given = getenv("TANDEM_TEST_SEED"); /* NOLINT(concurrency-mt-unsafe) */
+    const char *given = secure_getenv("TANDEM_TEST_SEED");
 
     if (given != NULL) {
         seed = strtoull(given, NULL, 0);

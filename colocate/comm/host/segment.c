@@ -115,7 +115,7 @@ static tdm_status check_header(int fd, struct header *header_out)
 tdm_status tdm__segment_map(int fd, bool header_only, struct tdm__segment **segment_out)
 {
     struct tdm__segment *segment;
-    struct header header;
+    struct header header = {.magic = 0};
 
     TDM_TRY(check_header(fd, &header));
     segment = calloc(1, sizeof(*segment));

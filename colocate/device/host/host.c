@@ -211,7 +211,7 @@ static tdm_status exchange_one(struct tdm__device *device, const struct tdm__map
     char *address_b = (char *)b->address + offset;
     size_t size_bytes = a->blocks[index]->size_bytes;
     tdm_status status = TDM_OK;
-    void *aside;
+    void *aside = NULL;
     int error_number;
 
     TDM_TRY(host_reserve(device, size_bytes, &aside));
