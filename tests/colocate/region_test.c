@@ -299,6 +299,62 @@ static void resume_asks_the_turnstile_first(void **state)
     assert_int_equal(asked, 2);
 }
 
+struct told {
+    struct host_gpu *gpu;
+    uint32_t count;
+    char tags[4][16];
+    size_t bytes[4];
+    size_t used_bytes[4]; /* on the GPU, when it was told */
+};
+
+static void note(void *arg, const char *tag, size_t bytes)
+{
+    struct told *told = arg;
+
+    assert_true(told->count < 4);
+    (void)snprintf(told->tags[told->count], sizeof(told->tags[0]), "%s", tag);
+    told->bytes[told->count] = bytes;
+    told->used_bytes[told->count] = host_gpu_used_bytes(told->gpu);
+    told->count++;
+}
+
+static void a_pause_tells_all_that_leaves_before_any_does(void **state)
+{
+    struct fixture *f = *state;
+    struct told told = {.gpu = f->gpu};
+
+    (void)region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
+    (void)region_of(f, "kv_cache", 8 * MIB, TDM_REGION_DROP);
+    (void)region_of(f, "weights", 2 * MIB, TDM_REGION_KEEP);
+    tdm__regions_on_pause(f->regions, note, &told);
+    TRY(tdm__regions_pause(f->regions, NULL));
+    assert_int_equal(told.count, 2);
+    assert_string_equal(told.tags[0], "weights");
+    assert_int_equal(told.bytes[0], 6 * MIB);
+    assert_string_equal(told.tags[1], "kv_cache");
+    assert_int_equal(told.bytes[1], 8 * MIB);
+    assert_int_equal(told.used_bytes[1], 14 * MIB);
+}
+
+static void a_failed_pause_takes_its_word_back(void **state)
+{
+    struct fixture *f = *state;
+    struct told told = {.gpu = f->gpu};
+    tdm_region *region = region_of(f, "weights", 4 * MIB, TDM_REGION_KEEP);
+
+    tdm__regions_on_pause(f->regions, note, &told);
+    tdm__device_faulty_arm(f->gpu->devices[0], 1);
+    assert_int_equal(tdm_region_pause(region), TDM_E_DEVICE);
+    tdm__device_faulty_arm(f->gpu->devices[0], 1);
+    assert_int_equal(tdm__regions_pause(f->regions, NULL), TDM_E_DEVICE);
+    tdm__device_faulty_arm(f->gpu->devices[0], 0);
+    assert_int_equal(told.count, 4);
+    assert_int_equal(told.bytes[0], 4 * MIB);
+    assert_int_equal(told.bytes[1], 0);
+    assert_int_equal(told.bytes[2], 4 * MIB);
+    assert_int_equal(told.bytes[3], 0);
+}
+
 static void two_tenants_in_the_wrong_order_really_run_out(void **state)
 {
     struct fixture *f = *state;
@@ -334,6 +390,8 @@ int main(void)
         TEST(swapped_regions_show_each_others_bytes),
         TEST(an_address_is_found_resident_or_paused),
         TEST(resume_asks_the_turnstile_first),
+        TEST(a_pause_tells_all_that_leaves_before_any_does),
+        TEST(a_failed_pause_takes_its_word_back),
         TEST(two_tenants_in_the_wrong_order_really_run_out),
     };
 

@@ -1,0 +1,55 @@
+/* text_test.c - a text grows to its buffer's end and no further. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/text.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void pieces_are_put_together(void **state)
+{
+    char bytes[32] = "old";
+    struct tdm__text text = tdm__text_in(bytes, sizeof(bytes));
+
+    (void)state;
+    assert_string_equal(bytes, "");
+    tdm__text_add(&text, "%d of %s", 3, "four");
+    tdm__text_add(&text, "%s", "");
+    tdm__text_add(&text, "; %c", 'x');
+    assert_string_equal(bytes, "3 of four; x");
+    assert_int_equal(text.length, strlen(bytes));
+}
+
+static void what_does_not_fit_is_cut_and_nothing_beyond_is_touched(void **state)
+{
+    char bytes[8];
+
+    (void)state;
+    for (size_t room = 1; room < sizeof(bytes); room++) {
+        struct tdm__text text;
+
+        memset(bytes, '#', sizeof(bytes));
+        text = tdm__text_in(bytes, room);
+        tdm__text_add(&text, "%s", "abc");
+        tdm__text_add(&text, "%s", "defghijk");
+        tdm__text_add(&text, "%s", "more");
+        assert_int_equal(text.length, room - 1);
+        assert_memory_equal(bytes, "abcdefg", room - 1);
+        assert_int_equal(bytes[room - 1], '\0');
+        assert_int_equal(bytes[room], '#');
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_are_put_together),
+        cmocka_unit_test(what_does_not_fit_is_cut_and_nothing_beyond_is_touched),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
