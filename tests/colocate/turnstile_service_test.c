@@ -1,0 +1,128 @@
+/* turnstile_service_test.c - the daemon's turnstiles answer every wish, and see the broker. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((uint64_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+static tdm_runtime *runtime;
+
+static tdm_status wish(uint64_t gpu, const char *tag, uint64_t bytes, int64_t timeout_ms)
+{
+    return one_node_ask(runtime, "turn.wish", NULL, "usui", gpu, tag, bytes, timeout_ms);
+}
+
+static tdm_status leaving(uint64_t gpu, const char *tag, uint64_t bytes)
+{
+    return one_node_ask(runtime, "turn.leaving", NULL, "usu", gpu, tag, bytes);
+}
+
+/* One block of `bytes`; returns its key. */
+static void make(const char *tag, uint64_t bytes, char key[16])
+{
+    tdm_document *document;
+    struct tdm_bytes made;
+
+    TRY(one_node_ask(runtime, "block.create", &document, "us(u)", (uint64_t)0, tag, bytes));
+    made = tdm_value_bytes(tdm_value_at(tdm_document_root(document), 0));
+    assert_int_equal(made.size_bytes, 16);
+    memcpy(key, made.data, 16);
+    tdm_document_destroy(document);
+}
+
+static void release(const char key[16])
+{
+    TRY(one_node_ask(runtime, "block.release", NULL, "b", key, (size_t)16));
+}
+
+static void a_grant_is_used_by_the_blocks_that_follow(void **state)
+{
+    char key[16];
+
+    (void)state;
+    TRY(wish(0, "weights", 12 * MIB, 0));
+    assert_int_equal(wish(0, "kv_cache", 8 * MIB, 0), TDM_E_DEVICE_FULL); /* 4 are left */
+    make("weights", 12 * MIB, key);
+    TRY(wish(0, "kv_cache", 4 * MIB, 0)); /* the grant was not counted twice */
+    make("kv_cache", 4 * MIB, key);
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
+}
+
+static void what_the_broker_gives_back_is_free_for_wishes(void **state)
+{
+    char key[16];
+
+    (void)state;
+    make("weights", 16 * MIB, key);
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 5000), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "weights 16.0 MiB"));
+    release(key);
+    TRY(wish(0, "kv_cache", 2 * MIB, 0));
+}
+
+static void a_wish_waits_to_its_deadline_for_what_was_announced(void **state)
+{
+    char key[16];
+
+    (void)state;
+    make("weights", 16 * MIB, key);
+    TRY(leaving(0, "weights", 16 * MIB));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 100), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "the deadline passed"));
+    TRY(leaving(0, "weights", 0));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 5000), TDM_E_DEVICE_FULL);
+    assert_null(strstr(tdm_error_detail(), "the deadline passed"));
+    release(key);
+}
+
+static void what_cannot_be_true_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(wish(1, "weights", 2 * MIB, 0), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "GPU 1 of a node with 1"));
+    assert_int_equal(wish(UINT64_MAX, "weights", 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "weights", 0, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "", 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, NULL, 2 * MIB, 0), TDM_E_INVAL);
+    assert_int_equal(wish(0, "weights", UINT64_MAX, -1), TDM_E_DEVICE_FULL);
+    assert_int_equal(leaving(0, "nothing", 2 * MIB), TDM_E_STATE);
+    assert_int_equal(one_node_ask(runtime, "turn.wish", NULL, "us", (uint64_t)0, "weights"),
+                     TDM_E_TYPE);
+    assert_int_equal(one_node_ask(runtime, "turn.over", NULL, ""), TDM_E_NOT_FOUND);
+}
+
+/* A daemon for each: what one leaves would be in the next one's way. */
+static int set_up(void **state)
+{
+    (void)state;
+    runtime = one_node_start(16 * MIB);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm_runtime_stop(runtime);
+    return 0;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_grant_is_used_by_the_blocks_that_follow),
+        TEST(what_the_broker_gives_back_is_free_for_wishes),
+        TEST(a_wish_waits_to_its_deadline_for_what_was_announced),
+        TEST(what_cannot_be_true_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
