@@ -333,7 +333,7 @@ static bool actors_have_ended(void *arg)
 {
     const struct daemon *daemon = arg;
 
-    return daemon->actors_ended;
+    return daemon->actors_ended && !tdm__node_groups_are_going(&daemon->node);
 }
 
 static void end_in_good_order(struct daemon *daemon)

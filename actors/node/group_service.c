@@ -107,6 +107,16 @@ static void group_remove(struct group *group)
     }
 }
 
+bool tdm__node_groups_are_going(const struct tdm__node *node)
+{
+    for (const struct group *group = node->groups->all; group != NULL; group = group->next) {
+        if (group->held && group->unwanted) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator)
 {
     struct group *next;

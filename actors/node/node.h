@@ -69,6 +69,8 @@ tdm_status tdm__node_groups_create(struct tdm__node *node);
 void tdm__node_groups_destroy(struct tdm__node *node);
 void tdm__node_groups_serve(void *node, struct tdm__incoming *incoming);
 void tdm__node_groups_retry(struct tdm__node *node);
+/* Are places of groups on their way back into the store? */
+bool tdm__node_groups_are_going(const struct tdm__node *node);
 /* Removes the groups that `creator` made. */
 void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator);
 

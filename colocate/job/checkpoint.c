@@ -24,8 +24,7 @@ static tdm_status path_in(const char *out, const char *name, char path[TDM__PATH
     return TDM_OK;
 }
 
-/* ---- save ---------------------------------------------------------------------------------
- */
+/* ---- save ------------------------------------------------------------------------------- */
 
 static tdm_status write_state(const char *directory, const struct tdm__checkpoint_state *state)
 {
@@ -114,8 +113,7 @@ tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
     return put_in_place(out, made);
 }
 
-/* ---- load ---------------------------------------------------------------------------------
- */
+/* ---- load ------------------------------------------------------------------------------- */
 
 static tdm_status read_state(const tdm_config *config, struct tdm__checkpoint_state *state)
 {

@@ -9,8 +9,7 @@
 
 enum { PROMPTS_MAX = 1 << 20, TOKENS_MAX = 1 << 20 };
 
-/* ---- the engine's side --------------------------------------------------------------------
- */
+/* ---- the engine's side ------------------------------------------------------------------ */
 
 static tdm_status make_room(struct tdm__generation *generation)
 {
@@ -112,8 +111,7 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
     return status;
 }
 
-/* ---- the controller's side ----------------------------------------------------------------
- */
+/* ---- the controller's side -------------------------------------------------------------- */
 
 tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
                                const struct tdm_prompt *prompts, uint32_t prompts_count)

@@ -17,8 +17,7 @@ struct tdm__generation {
     char *room;                         /* owned: tokens, logprobs and texts of all */
 };
 
-/* ---- the engine's side --------------------------------------------------------------------
- */
+/* ---- the engine's side ------------------------------------------------------------------ */
 
 /* From (temperature, tokens_max, [(text, seed) …]), with room for every answer. */
 tdm_status tdm__generation_read(const tdm_value *arguments,
@@ -28,8 +27,7 @@ void tdm__generation_fini(struct tdm__generation *generation);
 tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint64_t version,
                                  tdm_call *call);
 
-/* ---- the controller's side ----------------------------------------------------------------
- */
+/* ---- the controller's side -------------------------------------------------------------- */
 
 tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
                                const struct tdm_prompt *prompts, uint32_t prompts_count);

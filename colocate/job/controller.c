@@ -6,6 +6,7 @@
 #include "runtime/error.h"
 #include "runtime/mix.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,8 +38,7 @@ bool tdm__controller_is_interrupted(const struct tdm__controller *controller)
     return controller->options->interrupts != NULL && *controller->options->interrupts > 0;
 }
 
-/* ---- calls to all -------------------------------------------------------------------------
- */
+/* ---- calls to all ----------------------------------------------------------------------- */
 
 static tdm_status call_trainers(struct tdm__controller *controller, const char *method)
 {
@@ -57,8 +57,7 @@ static tdm_status call_engines(struct tdm__controller *controller, const char *m
                           (int64_t)controller->spec->update_timeout_ms);
 }
 
-/* ---- the first turn -----------------------------------------------------------------------
- */
+/* ---- the first turn --------------------------------------------------------------------- */
 
 /* Trainers start; rank 0's answer is the manifest, which engines need. */
 static tdm_status start_trainers(struct tdm__controller *controller)
@@ -110,8 +109,7 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* ---- training -----------------------------------------------------------------------------
- */
+/* ---- training --------------------------------------------------------------------------- */
 
 /* Groups stay whole: rank r gets the groups from r·G/R to (r+1)·G/R. */
 static tdm_status send_batch(struct tdm__controller *controller, const struct tdm_batch *batch,
@@ -220,12 +218,19 @@ static tdm_status warm_up(struct tdm__controller *controller)
     return TDM_OK;
 }
 
+/* Engines then read what was saved: a checkpoint a step. */
+static bool from_disk(const struct tdm__controller *controller)
+{
+    return strcmp(controller->spec->update_source, "disk") == 0;
+}
+
 static tdm_status save_if_due(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
     struct tdm__checkpoint_state state = {controller->step, controller->phase.committed_version,
                                           controller->before};
-    bool due = spec->save_interval > 0 && controller->step % spec->save_interval == 0;
+    bool due = (spec->save_interval > 0 && controller->step % spec->save_interval == 0) ||
+               from_disk(controller);
 
     if (!due && !tdm__controller_is_finished(controller) &&
         !tdm__controller_is_interrupted(controller)) {
@@ -243,9 +248,10 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
                               .samples_count = controller->rollout.samples_count};
 
     if (controller->rollout.samples == NULL) { /* the first turn: nobody has answered yet */
-        return controller->options->resume != NULL
-                   ? tdm__checkpoint_load(&controller->crew, controller->options->resume)
-                   : warm_up(controller);
+        TDM_TRY(controller->options->resume != NULL
+                    ? tdm__checkpoint_load(&controller->crew, controller->options->resume)
+                    : warm_up(controller));
+        return from_disk(controller) ? save_if_due(controller) : TDM_OK;
     }
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
     tdm__rollout_fini(&controller->rollout);
@@ -263,8 +269,7 @@ tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* ---- the update ---------------------------------------------------------------------------
- */
+/* ---- the update ------------------------------------------------------------------------- */
 
 static tdm_status resume_engines(struct tdm__controller *controller, const char *tag)
 {
@@ -287,16 +292,33 @@ tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
     return resume_engines(controller, "weights");
 }
 
+/* The absolute path of the model in the last checkpoint; free() it. */
+static tdm_status saved_model(const struct tdm__controller *controller, char **file_out)
+{
+    char path[TDM__PATH_BYTES];
+
+    if (snprintf(path, sizeof(path), "%s/checkpoint/hf/model.safetensors",
+                 controller->options->out) >= (int)sizeof(path)) {
+        return tdm__fail(TDM_E_LIMIT, "the path %.60s… is too long", controller->options->out);
+    }
+    *file_out = realpath(path, NULL);
+    return *file_out == NULL ? tdm__fail_errno(errno, "%s", path) : TDM_OK;
+}
+
 tdm_status tdm__controller_update(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
-    tdm_status status =
-        tdm__weight_update_run(&controller->crew,
-                               controller->phase.committed_version > controller->version_floor
-                                   ? controller->phase.committed_version
-                                   : 0,
-                               controller->version_floor, &controller->update);
+    uint64_t committed = controller->phase.committed_version;
+    /* A private node's store knows nothing of an earlier run's versions. */
+    uint64_t base = committed > controller->version_floor ? committed : 0;
+    char *file = NULL;
+    tdm_status status = from_disk(controller) ? saved_model(controller, &file) : TDM_OK;
 
+    if (status == TDM_OK) {
+        status = tdm__weight_update_run(&controller->crew, file, base,
+                                        controller->version_floor, &controller->update);
+    }
+    free(file);
     controller->numbers.update_ms = ms_since(begin_ns);
     return status;
 }
@@ -325,8 +347,7 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-/* ---- rollouts -----------------------------------------------------------------------------
- */
+/* ---- rollouts --------------------------------------------------------------------------- */
 
 tdm_status tdm__controller_rollout(struct tdm__controller *controller)
 {
@@ -391,8 +412,7 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
     return TDM_OK;
 }
 
-/* ---- the trace ----------------------------------------------------------------------------
- */
+/* ---- the trace -------------------------------------------------------------------------- */
 
 enum { TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 

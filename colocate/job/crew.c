@@ -12,8 +12,7 @@
 
 enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
-/* ---- waiting ------------------------------------------------------------------------------
- */
+/* ---- waiting ---------------------------------------------------------------------------- */
 
 static uint32_t count_done(const uint8_t *done, uint32_t count)
 {
@@ -130,8 +129,7 @@ tdm_status tdm__crew_call(struct tdm__crew *crew, tdm_actor *const *actors, uint
     return tdm__wrap(status, "%s", method);
 }
 
-/* ---- start --------------------------------------------------------------------------------
- */
+/* ---- start ------------------------------------------------------------------------------ */
 
 static tdm_status reserve(struct tdm__crew *crew)
 {

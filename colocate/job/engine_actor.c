@@ -23,8 +23,7 @@ struct engine {
     uint64_t version;  /* served; 0: none yet */
 };
 
-/* ---- life ---------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static tdm_status construct(tdm_call *call, void *self)
 {
@@ -104,8 +103,7 @@ static tdm_status trace(tdm_call *call, void *self)
     return tdm__rank_method_trace(self, call);
 }
 
-/* ---- an update ----------------------------------------------------------------------------
- */
+/* ---- an update -------------------------------------------------------------------------- */
 
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
@@ -292,8 +290,7 @@ static tdm_status drop(tdm_call *call, void *self)
     return tdm__receiver_drop(engine->receiver);
 }
 
-/* ---- generate -----------------------------------------------------------------------------
- */
+/* ---- generate --------------------------------------------------------------------------- */
 
 /* (temperature, tokens_max, [(text, seed) …]) → on the first rank, (version, [completion …]) */
 static tdm_status generate(tdm_call *call, void *self)

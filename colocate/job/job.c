@@ -18,8 +18,7 @@
 enum { TRACE_PROCESS_JOB = 0, TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 enum { UPDATE_RETRIES = 1 };
 
-/* ---- before anything runs -----------------------------------------------------------------
- */
+/* ---- before anything runs --------------------------------------------------------------- */
 
 static tdm_status check_budget(struct tdm__controller *controller)
 {
@@ -106,6 +105,10 @@ static tdm_status prepare(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
 
+    if (strcmp(spec->device, "host") != 0) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s: cluster.device %s is not there yet; use host",
+                         tdm_config_where(spec->config, "cluster.device"), spec->device);
+    }
     TDM_TRY(
         tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
     TDM_TRY(tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key,
@@ -136,8 +139,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
                            controller->options->interrupts);
 }
 
-/* ---- the phases ---------------------------------------------------------------------------
- */
+/* ---- the phases ------------------------------------------------------------------------- */
 
 static void begin_numbers(struct tdm__controller *controller)
 {
@@ -147,6 +149,23 @@ static void begin_numbers(struct tdm__controller *controller)
                                     .reward = NAN,
                                     .kl = NAN,
                                     .version = controller->phase.committed_version};
+}
+
+/* An update that was refused is aborted and tried again, and the old version serves on; one
+ * that failed because somebody died, or because somebody is impatient, ends the job. */
+static bool survives_update(struct tdm__controller *controller, tdm_status status)
+{
+    if (status == TDM_OK) {
+        return true;
+    }
+    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_CANCELED ||
+        controller->update.epoch == 0) {
+        return false;
+    }
+    tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",
+                       (unsigned long long)controller->update.version, tdm_strerror(status),
+                       tdm_error_detail());
+    return true;
 }
 
 /* Carries out one action of the machine; `event` is what to tell it then. */
@@ -180,7 +199,7 @@ static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_
         event->kind =
             status == TDM_OK ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED;
         event->version = controller->update.version;
-        return status;
+        return survives_update(controller, status) ? TDM_OK : status;
     case TDM__PHASE_DO_FLUSH:
         event->kind = TDM__PHASE_CACHES_FLUSHED;
         return controller->spec->update_enabled || controller->update.committed
@@ -310,8 +329,7 @@ static tdm_status run_steps(struct tdm__controller *controller)
     return in_rollout(controller, measure_after);
 }
 
-/* ---- the end ------------------------------------------------------------------------------
- */
+/* ---- the end ---------------------------------------------------------------------------- */
 
 static void tell_result(struct tdm__controller *controller)
 {

@@ -11,8 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the table of settings ----------------------------------------------------------------
- */
+/* ---- the table of settings -------------------------------------------------------------- */
 
 enum setting_kind {
     COUNT,  /* uint32_t */
@@ -77,6 +76,7 @@ static const struct setting settings[] = {
 
     {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,
      64 * 1024, NULL},
+    {"update.source", TEXT, FIELD(update_source), 0, 0, 0, "tensors"},
     {"update.enabled", FLAG, FIELD(update_enabled), 0, 0, 1, NULL},
     {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
     {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
@@ -99,8 +99,7 @@ static const struct section {
 
 enum { SECTIONS_COUNT = sizeof(sections) / sizeof(sections[0]) };
 
-/* ---- unknown keys -------------------------------------------------------------------------
- */
+/* ---- unknown keys ----------------------------------------------------------------------- */
 
 static const struct section *find_section(const char *name)
 {
@@ -196,8 +195,7 @@ static tdm_status check_keys(const tdm_config *config)
     return TDM_OK;
 }
 
-/* ---- values -------------------------------------------------------------------------------
- */
+/* ---- values ----------------------------------------------------------------------------- */
 
 static tdm_status refuse_range(const tdm_config *config, const struct setting *setting,
                                double value)
@@ -346,8 +344,7 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
     return TDM_OK;
 }
 
-/* ---- what must agree ----------------------------------------------------------------------
- */
+/* ---- what must agree -------------------------------------------------------------------- */
 
 static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
 {
@@ -361,6 +358,11 @@ static tdm_status check_words(const tdm_config *config, const struct tdm__job_sp
     if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
         return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
                          tdm_config_where(config, "cluster.device"), spec->device);
+    }
+    if (strcmp(spec->update_source, "tensors") != 0 &&
+        strcmp(spec->update_source, "disk") != 0) {
+        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
+                         tdm_config_where(config, "update.source"), spec->update_source);
     }
     if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "none") != 0) {
         return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full or none",

@@ -53,7 +53,8 @@ struct tdm__job_spec {
     uint32_t eval_interval; /* steps; 0: before and after only */
 
     /* update */
-    uint64_t update_weight_buffer_size; /* bytes */
+    uint64_t update_weight_buffer_size;      /* bytes */
+    char update_source[TDM__JOB_TEXT_BYTES]; /* "tensors", or "disk": by way of a checkpoint */
     bool update_enabled;
     char verify[TDM__JOB_TEXT_BYTES];
     uint32_t update_timeout_ms;

@@ -11,8 +11,7 @@
 
 enum { RESUME_MS = 10000 };
 
-/* ---- the constructor's arguments ----------------------------------------------------------
- */
+/* ---- the constructor's arguments -------------------------------------------------------- */
 
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments)
@@ -33,8 +32,7 @@ static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arg
                            &arguments->timeout_ms, &arguments->verify);
 }
 
-/* ---- open and close -----------------------------------------------------------------------
- */
+/* ---- open and close --------------------------------------------------------------------- */
 
 static tdm_status meet(struct tdm__rank *rank, const struct tdm__rank_arguments *arguments)
 {
@@ -86,8 +84,7 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
     /* The library stays: its destructors run when the process ends. */
 }
 
-/* ---- memory -------------------------------------------------------------------------------
- */
+/* ---- memory ----------------------------------------------------------------------------- */
 
 tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spec *specs,
                              uint32_t count)

@@ -24,8 +24,7 @@ static struct share share_of(const struct tdm__crew *crew, uint32_t rows_count, 
     return (struct share){first, next - first};
 }
 
-/* ---- asking -------------------------------------------------------------------------------
- */
+/* ---- asking ----------------------------------------------------------------------------- */
 
 static tdm_status write_share(tdm_writer *writer, const struct tdm__rollout_options *options,
                               struct share share)
@@ -65,8 +64,7 @@ static tdm_status ask_engine(struct tdm__crew *crew, const struct tdm__rollout_o
     return status;
 }
 
-/* ---- reading ------------------------------------------------------------------------------
- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 static tdm_status read_sample(const struct tdm__rollout_options *options,
                               struct tdm__rollout *rollout, const tdm_value *reply,
@@ -118,8 +116,7 @@ static tdm_status read_answers(struct tdm__crew *crew,
     return TDM_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------
- */
+/* ---- the whole -------------------------------------------------------------------------- */
 
 static tdm_status make_room(const struct tdm__rollout_options *options,
                             struct tdm__rollout *rollout)

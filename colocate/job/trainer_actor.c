@@ -24,8 +24,7 @@ struct trainer {
     size_t lists_bytes;
 };
 
-/* ---- life ---------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static tdm_status open_library(struct trainer *trainer)
 {
@@ -80,8 +79,7 @@ static void destruct(void *self)
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }
 
-/* ---- who holds what -----------------------------------------------------------------------
- */
+/* ---- who holds what --------------------------------------------------------------------- */
 
 /* Every rank's layout to every rank, as packed values of one size: the largest. */
 static tdm_status gather_layouts(struct trainer *trainer, struct tdm_bytes own, char **all_out,
@@ -178,8 +176,7 @@ static tdm_status make_sender(struct trainer *trainer)
     return tdm__sender_create(&options, &trainer->sender);
 }
 
-/* ---- methods: life ------------------------------------------------------------------------
- */
+/* ---- methods: life ---------------------------------------------------------------------- */
 
 /* → the manifest, packed */
 static tdm_status start(tdm_call *call, void *self)
@@ -264,8 +261,7 @@ static tdm_status load(tdm_call *call, void *self)
     return trainer->ops->load(trainer->rank.state, directory);
 }
 
-/* ---- methods: an update -------------------------------------------------------------------
- */
+/* ---- methods: an update ----------------------------------------------------------------- */
 
 static tdm_status take_bucket(tdm_call *call, void *self)
 {

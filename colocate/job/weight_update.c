@@ -23,8 +23,7 @@ static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request 
     return tdm__version_call(crew->runtime, "policy", request, timeout_of(crew), answer);
 }
 
-/* ---- the steps ----------------------------------------------------------------------------
- */
+/* ---- the steps -------------------------------------------------------------------------- */
 
 static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
                         struct tdm__weight_update *update)
@@ -80,14 +79,37 @@ static tdm_status call_about(struct tdm__crew *crew, tdm_actor *const *actors, u
     return status;
 }
 
-static tdm_status stage(struct tdm__crew *crew, const struct tdm__weight_update *update)
+static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_update *update,
+                             const char *file)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "bus", (const void *)update->id.bytes, sizeof(update->id.bytes),
+                      update->epoch, file);
+    if (status == TDM_OK) {
+        status = tdm__crew_call(crew, crew->engines, crew->engines_count, "stage_file",
+                                tdm_writer_bytes(writer), timeout_of(crew));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight_update *update)
+{
+    TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "take_bucket",
+                           no_arguments, timeout_of(crew)));
+    return call_about(crew, crew->trainers, crew->trainers_count, "update", update,
+                      update->epoch);
+}
+
+static tdm_status stage(struct tdm__crew *crew, const char *file,
+                        const struct tdm__weight_update *update)
 {
     TDM_TRY(tdm__crew_call(crew, crew->engines, crew->engines_count, "take_shadow",
                            no_arguments, timeout_of(crew)));
-    TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "take_bucket",
-                           no_arguments, timeout_of(crew)));
-    TDM_TRY(call_about(crew, crew->trainers, crew->trainers_count, "update", update,
-                       update->epoch));
+    TDM_TRY(file != NULL ? stage_file(crew, update, file) : stage_buckets(crew, update));
     return call_about(crew, crew->engines, crew->engines_count, "prepare", update, 0);
 }
 
@@ -104,17 +126,18 @@ static tdm_status decide(struct tdm__crew *crew, struct tdm__weight_update *upda
     return TDM_OK;
 }
 
-tdm_status tdm__weight_update_run(struct tdm__crew *crew, uint64_t base, uint64_t floor,
-                                  struct tdm__weight_update *update_out)
+tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
+                                  uint64_t floor, struct tdm__weight_update *update_out)
 {
     struct tdm__weight_update update = {.committed = false};
     char detail[TDM__ERROR_DETAIL_BYTES] = "";
     tdm_status staged;
 
+    *update_out = update;
     TDM_TRY(tdm__id_make(&update.id));
     TDM_TRY(begin(crew, base, floor, &update));
     *update_out = update;
-    staged = stage(crew, &update);
+    staged = stage(crew, file, &update);
     if (staged != TDM_OK) {
         (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
         tdm__log(TDM__INFO, "update", "version %llu: %s", (unsigned long long)update.version,

@@ -17,11 +17,12 @@ struct tdm__weight_update {
     uint64_t bytes; /* of the model */
 };
 
-/* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  TDM_OK with
- * `committed`, or the failure for which it was aborted; the old version is then served on.
+/* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  The weights
+ * come from the trainers' buckets, or where `file` is not NULL from those safetensors.  TDM_OK
+ * with `committed`, or the failure for which it was aborted; the old version is then served on.
  * `base` is the committed version, `floor` what versions must exceed. */
-tdm_status tdm__weight_update_run(struct tdm__crew *crew, uint64_t base, uint64_t floor,
-                                  struct tdm__weight_update *update_out);
+tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
+                                  uint64_t floor, struct tdm__weight_update *update_out);
 /* Step 5, on every engine rank; or, after an abort, drops what was staged. */
 tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update);

@@ -32,8 +32,7 @@ struct tdm__receiver {
     uint32_t imports_count;
 };
 
-/* ---- life ---------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static tdm_status make(struct tdm__receiver *receiver)
 {
@@ -108,8 +107,7 @@ tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_
     return tdm_region_resume(receiver->shadow, timeout_ms);
 }
 
-/* ---- stage --------------------------------------------------------------------------------
- */
+/* ---- stage ------------------------------------------------------------------------------ */
 
 static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                uint64_t epoch)
@@ -246,8 +244,7 @@ tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes 
     return status;
 }
 
-/* ---- from a file --------------------------------------------------------------------------
- */
+/* ---- from a file ------------------------------------------------------------------------ */
 
 static tdm_status take_file_tensor(struct tdm__receiver *receiver, const tdm_safetensors *file,
                                    uint32_t tensor)
@@ -291,8 +288,7 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
     return status;
 }
 
-/* ---- vote, flip, drop ---------------------------------------------------------------------
- */
+/* ---- vote, flip, drop ------------------------------------------------------------------- */
 
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
                                  struct tdm__hash *hash_out)

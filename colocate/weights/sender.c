@@ -21,8 +21,7 @@ struct tdm__sender {
     uint64_t exports_count;
 };
 
-/* ---- life ---------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
 {
@@ -104,8 +103,9 @@ void tdm__sender_destroy(struct tdm__sender *sender)
 
 tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms)
 {
-    return tdm_region_is_resident(sender->bucket) ? TDM_OK
-                                                  : tdm_region_resume(sender->bucket, timeout_ms);
+    return tdm_region_is_resident(sender->bucket)
+               ? TDM_OK
+               : tdm_region_resume(sender->bucket, timeout_ms);
 }
 
 tdm_status tdm__sender_pause(struct tdm__sender *sender)
@@ -123,8 +123,7 @@ uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t buc
     return sender->plan->buckets[bucket].size_bytes;
 }
 
-/* ---- fill ---------------------------------------------------------------------------------
- */
+/* ---- fill ------------------------------------------------------------------------------- */
 
 /* Paused slices are read from their host copies. */
 static tdm_status find_slices(struct tdm__sender *sender)
@@ -164,8 +163,7 @@ tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
     return TDM_OK;
 }
 
-/* ---- describe -----------------------------------------------------------------------------
- */
+/* ---- describe --------------------------------------------------------------------------- */
 
 static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor,
                             struct tdm__tensor_record *record)

@@ -16,8 +16,7 @@ struct service {
     struct tdm__store *store; /* borrowed */
 };
 
-/* ---- a request as a value -----------------------------------------------------------------
- */
+/* ---- a request as a value --------------------------------------------------------------- */
 
 static void write_member(tdm_writer *writer, const struct tdm__member *member)
 {
@@ -131,8 +130,7 @@ static tdm_status read_request(const tdm_value *value, struct asked *asked)
     return TDM_OK;
 }
 
-/* ---- the service --------------------------------------------------------------------------
- */
+/* ---- the service ------------------------------------------------------------------------ */
 
 struct question {
     struct tdm__incoming *incoming;
@@ -217,8 +215,7 @@ tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store
     return TDM_OK;
 }
 
-/* ---- the other end ------------------------------------------------------------------------
- */
+/* ---- the other end ---------------------------------------------------------------------- */
 
 static tdm_status read_answer(const tdm_value *value, struct tdm__version_answer *answer)
 {

@@ -145,6 +145,9 @@ tdm_status tdm__warden_fork(const struct tdm__warden_options *options)
     sigset_t watched;
     sigset_t before;
 
+    if (options->line >= 0) {
+        (void)setsid(); /* fails only for one that leads its group already */
+    }
     watched_signals(&watched);
     (void)sigprocmask(SIG_BLOCK, &watched, &before);
     tdm__family_adopt_orphans();

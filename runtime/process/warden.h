@@ -15,8 +15,9 @@
  * ends    SIGKILL to all: the driver is dead (a child that it forked may hold the line open)
  *   SIGTERM, SIGINT        passed on as SIGTERM
  *
- * `line` is -1 for a daemon that belongs to nobody.  The daemon dies if the warden does.  Call
- * before any thread is started. */
+ * With a line the warden leads a session of its own, so that Ctrl-C in a terminal reaches the
+ * driver alone.  `line` is -1 for a daemon that belongs to nobody.  The daemon dies if the
+ * warden does.  Call before any thread is started. */
 struct tdm__warden_options {
     int line;
     const char *directory;
