@@ -416,9 +416,33 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
 
 enum { TRACE_PROCESS_TRAINER = 1, TRACE_PROCESS_ENGINE = 2 };
 
-static void trace_spans(struct tdm__trace *trace, uint32_t process, uint32_t thread,
+/* A curve for each rank: the bytes it has on its GPU. */
+static void trace_memory(struct tdm__controller *controller, uint32_t process, uint32_t thread,
+                         const struct tdm__span *span)
+{
+    uint64_t *resident = &controller->resident_bytes[process - 1][thread];
+    struct tdm__trace_argument argument = {.name = "bytes"};
+    char name[48];
+    struct tdm__trace_event event = {
+        .name = name, .begin_ns = span->end_ns, .arguments = &argument, .arguments_count = 1};
+
+    if (strncmp(span->name, "resume ", 7) == 0) {
+        *resident += span->bytes;
+    } else if (strncmp(span->name, "pause ", 6) == 0) {
+        *resident -= span->bytes < *resident ? span->bytes : *resident;
+    } else {
+        return;
+    }
+    (void)snprintf(name, sizeof(name), "GPU %u %s", thread,
+                   process == TRACE_PROCESS_TRAINER ? "trainer" : "engine");
+    argument.number = (double)*resident;
+    tdm__trace_counter(controller->trace, &event);
+}
+
+static void trace_spans(struct tdm__controller *controller, uint32_t process, uint32_t thread,
                         const tdm_value *spans)
 {
+    struct tdm__trace *trace = controller->trace;
     struct tdm__span span;
 
     for (uint32_t i = 0; tdm__span_read(spans, i, &span); i++) {
@@ -440,6 +464,7 @@ static void trace_spans(struct tdm__trace *trace, uint32_t process, uint32_t thr
         (void)snprintf(checksum, sizeof(checksum), "%016llx",
                        (unsigned long long)span.checksum);
         tdm__trace_event(trace, &event);
+        trace_memory(controller, process, thread, &span);
     }
 }
 
@@ -461,7 +486,7 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
 
         status = tdm_get_value(refs[i], 0, &spans);
         if (status == TDM_OK) {
-            trace_spans(controller->trace, process, i, spans);
+            trace_spans(controller, process, i, spans);
         }
     }
     if (refs != NULL) {

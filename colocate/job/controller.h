@@ -36,6 +36,8 @@ struct tdm__controller {
     struct tdm__weight_update update;  /* the latest */
     struct tdm__progress_step numbers; /* of the step under way */
     struct tdm_metrics metrics;        /* rank 0's, of the last train step */
+    /* What each rank has on its GPU, as its spans tell it; for the trace. */
+    uint64_t resident_bytes[2][TDM__PLAN_RANKS_MAX];
 };
 
 /* What each action of the phase machine asks for; blocks until it is done. */

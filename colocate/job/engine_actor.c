@@ -108,9 +108,13 @@ static tdm_status trace(tdm_call *call, void *self)
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
+    int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
-    return tdm__receiver_resume(engine->receiver, SHADOW_MS);
+    TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
+    tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
+                   tdm__receiver_shadow_bytes(engine->receiver), 0);
+    return TDM_OK;
 }
 
 static tdm_status stage_here(struct engine *engine, const tdm_value *list)
@@ -273,6 +277,8 @@ static tdm_status flip(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &version));
     TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
+    tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
+                   tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
     request = own_request(engine, TDM__VERSION_FLIPPED, &update);
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
@@ -285,9 +291,13 @@ static tdm_status flip(tdm_call *call, void *self)
 static tdm_status drop(tdm_call *call, void *self)
 {
     struct engine *engine = self;
+    int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
-    return tdm__receiver_drop(engine->receiver);
+    TDM_TRY(tdm__receiver_drop(engine->receiver));
+    tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
+                   tdm__receiver_shadow_bytes(engine->receiver), 0);
+    return TDM_OK;
 }
 
 /* ---- generate --------------------------------------------------------------------------- */

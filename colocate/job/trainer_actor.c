@@ -270,16 +270,21 @@ static tdm_status take_bucket(tdm_call *call, void *self)
 
     (void)call;
     TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
-    tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns, 0, 0);
+    tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
+                   tdm__sender_memory_bytes(trainer->sender), 0);
     return TDM_OK;
 }
 
 static tdm_status give_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
+    int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
-    return tdm__sender_pause(trainer->sender);
+    TDM_TRY(tdm__sender_pause(trainer->sender));
+    tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
+                   tdm__sender_memory_bytes(trainer->sender), 0);
+    return TDM_OK;
 }
 
 static tdm_status find_engine(struct trainer *trainer)

@@ -107,6 +107,11 @@ tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_
     return tdm_region_resume(receiver->shadow, timeout_ms);
 }
 
+uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver)
+{
+    return tdm_region_size(receiver->shadow);
+}
+
 /* ---- stage ------------------------------------------------------------------------------ */
 
 static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm__id *update,

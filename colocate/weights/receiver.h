@@ -32,6 +32,8 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver); /* NULL is allowed *
 /* Takes the shadow's memory. */
 tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_ms);
 
+uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
+
 /* Loads one bucket, described by handle tuples.  The first of a higher epoch begins a new
  * update. Refused, before a byte is touched: a lower epoch, an update that this rank has voted
  * for or dropped (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), tensors that

@@ -118,6 +118,11 @@ uint32_t tdm__sender_buckets_count(const struct tdm__sender *sender)
     return sender->plan->buckets_count;
 }
 
+uint64_t tdm__sender_memory_bytes(const struct tdm__sender *sender)
+{
+    return tdm_region_size(sender->bucket);
+}
+
 uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t bucket)
 {
     return sender->plan->buckets[bucket].size_bytes;

@@ -39,6 +39,9 @@ uint32_t tdm__sender_buckets_count(const struct tdm__sender *sender);
 /* Bytes of tensors in it. */
 uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t bucket);
 
+/* Of the bucket's memory. */
+uint64_t tdm__sender_memory_bytes(const struct tdm__sender *sender);
+
 /* All ranks together: the bucket then shows its tensors.  Reads the host copies of what is
  * paused.  What it showed before is gone, so its readers must be done. */
 tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket);
