@@ -290,18 +290,17 @@ static tdm_status fail_aborted(const struct tdm__segment *segment)
  * barrier was complete stays the same for all. */
 static bool arrive(struct header *header, uint64_t target)
 {
-    uint64_t state = atomic_load_explicit(&header->state, memory_order_relaxed);
+    /* acquire, here and where the exchange fails: with set_aborted(), for the reason. */
+    uint64_t state = atomic_load_explicit(&header->state, memory_order_acquire);
 
     do {
         if ((state & ABORTED_FLAG) != 0) {
-            /* acquire: pairs with set_aborted(), for the reason. */
-            atomic_thread_fence(memory_order_acquire);
             return false;
         }
         /* release: our slot is visible to who sees the count; acquire: pairs with the other
          * ranks' arrivals, in case ours is the last. */
     } while (!atomic_compare_exchange_weak_explicit(
-        &header->state, &state, state + 1, memory_order_acq_rel, memory_order_relaxed));
+        &header->state, &state, state + 1, memory_order_acq_rel, memory_order_acquire));
     if (state + 1 == target) {
         wake_all(header);
     }
