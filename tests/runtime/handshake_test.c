@@ -268,23 +268,6 @@ static void an_address_where_nobody_listens_fails(void **state)
     assert_int_equal(status, TDM_E_IO);
 }
 
-static void what_is_no_address_is_refused(void **state)
-{
-    static const char *const wrong[] = {
-        "", "unix:", "tcp:", "tcp:host", "tcp::1", "http://x", "tcp:127.0.0.1:port", "/tmp/x"};
-    char path[256] = "unix:";
-    struct tdm__address parsed;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        assert_int_equal(tdm__address_parse(wrong[i], &parsed), TDM_E_INVAL);
-    }
-    memset(path + 5, 'p', sizeof(path) - 6);
-    assert_int_equal(tdm__address_parse(path, &parsed), TDM_E_INVAL);
-    assert_int_equal(tdm__address_parse("tcp:[::1]:80", &parsed), TDM_OK);
-    assert_int_equal(parsed.socket.any.sa_family, AF_INET6);
-}
-
 #define HANDSHAKE_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -301,7 +284,6 @@ int main(void)
         HANDSHAKE_TEST(a_silent_stranger_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
         HANDSHAKE_TEST(an_address_where_nobody_listens_fails),
-        HANDSHAKE_TEST(what_is_no_address_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
