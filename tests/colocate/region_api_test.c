@@ -8,12 +8,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
 
 #define MIB       ((uint64_t)1 << 20)
-#define GPU_BYTES (128 * MIB)
+#define GPU_BYTES (32 * MIB)
 #define TRY(x)    assert_int_equal((x), TDM_OK)
 
 enum { CALL_MS = 20000, LONG_MS = 10000, AT_ONCE_MS = 3000, REGIONS_MAX = 4 };
@@ -136,9 +137,14 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture fixture;
+    static uint32_t count; /* a name is free again only a little after its actor's death */
+    char name[32];
 
-    fixture.trainer = one_node_actor(runtime, "tenant", "trainer", 0.5);
-    fixture.engine = one_node_actor(runtime, "tenant", "engine", 0.5);
+    count++;
+    (void)snprintf(name, sizeof(name), "trainer %u", count);
+    fixture.trainer = one_node_actor(runtime, "tenant", name, 0.5);
+    (void)snprintf(name, sizeof(name), "engine %u", count);
+    fixture.engine = one_node_actor(runtime, "tenant", name, 0.5);
     *state = &fixture;
     return 0;
 }
@@ -233,16 +239,16 @@ static void pause_frees_what_the_ledger_charged_and_resume_brings_it_back(void *
 {
     struct fixture *f = *state;
 
-    TRY(make(f->trainer, "weights", 40 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->trainer, "gradients", 20 * MIB, TDM_REGION_DROP, 0));
-    assert_true(one_node_used_bytes(runtime) == 60 * MIB);
+    TRY(make(f->trainer, "weights", 12 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->trainer, "gradients", 4 * MIB, TDM_REGION_DROP, 0));
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
     fill(f->trainer, 0, 17);
     TRY(on_region(f->trainer, "pause", 0));
-    assert_true(one_node_used_bytes(runtime) == 20 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 4 * MIB);
     assert_filled(f->trainer, 0, 17);
     assert_int_equal(on_region(f->trainer, "pause", 0), TDM_E_STATE);
     TRY(resume(f->trainer, 0, 0));
-    assert_true(one_node_used_bytes(runtime) == 60 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
     assert_filled(f->trainer, 0, 17);
 }
 
@@ -251,54 +257,51 @@ static void the_wrong_order_of_turns_runs_out_and_says_who_holds_what(void **sta
     struct fixture *f = *state;
     int64_t begun_ms;
 
-    TRY(make(f->trainer, "weights", 100 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->engine, "kv_cache", 60 * MIB, TDM_REGION_DROP, 1));
+    TRY(make(f->trainer, "weights", 24 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "kv_cache", 16 * MIB, TDM_REGION_DROP, 1));
     begun_ms = tdm__clock_ms();
     assert_int_equal(resume(f->engine, 0, LONG_MS), TDM_E_DEVICE_FULL);
     assert_true(tdm__clock_ms() - begun_ms < AT_ONCE_MS);
     assert_non_null(strstr(tdm_error_detail(), "trainer"));
-    assert_non_null(strstr(tdm_error_detail(), "weights 100.0 MiB"));
-    assert_non_null(strstr(tdm_error_detail(), "28.0 MiB free"));
-    assert_int_equal(make(f->engine, "weights", 60 * MIB, TDM_REGION_KEEP, 0),
+    assert_non_null(strstr(tdm_error_detail(), "weights 24.0 MiB"));
+    assert_non_null(strstr(tdm_error_detail(), "8.0 MiB free"));
+    assert_int_equal(make(f->engine, "weights", 16 * MIB, TDM_REGION_KEEP, 0),
                      TDM_E_DEVICE_FULL);
-    assert_true(one_node_used_bytes(runtime) == 100 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 24 * MIB);
 }
 
 static void a_refused_resume_can_be_repeated_with_its_contents(void **state)
 {
     struct fixture *f = *state;
 
-    TRY(make(f->engine, "weights", 60 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "weights", 16 * MIB, TDM_REGION_KEEP, 0));
     fill(f->engine, 0, 5);
     TRY(on_region(f->engine, "pause", 0));
-    TRY(make(f->trainer, "weights", 100 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->trainer, "weights", 24 * MIB, TDM_REGION_KEEP, 0));
     assert_int_equal(resume(f->engine, 0, 0), TDM_E_DEVICE_FULL);
     assert_filled(f->engine, 0, 5);
     TRY(on_region(f->trainer, "pause", 0));
     TRY(resume(f->engine, 0, 0));
     assert_filled(f->engine, 0, 5);
-    assert_true(one_node_used_bytes(runtime) == 60 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
 }
 
 static void a_resume_waits_for_memory_that_is_on_its_way_out(void **state)
 {
     struct fixture *f = *state;
     tdm_ref *waiting;
+    tdm_ref *pausing;
 
-    TRY(make(f->trainer, "weights", 60 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->trainer, "weights", 60 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->engine, "kv_cache", 100 * MIB, TDM_REGION_DROP, 1));
-    announce(f->trainer, "weights", 120 * MIB);
+    TRY(make(f->trainer, "weights", 14 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->trainer, "weights", 14 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "kv_cache", 24 * MIB, TDM_REGION_DROP, 1));
+    announce(f->trainer, "weights", 28 * MIB);
     waiting = start_resume(f->engine, 0, LONG_MS);
     assert_waits(waiting);
-    {
-        tdm_ref *ref;
-
-        TRY(tdm_actor_call(f->trainer, "pause_all", &ref, ""));
-        TRY(finish(ref));
-    }
+    TRY(tdm_actor_call(f->trainer, "pause_all", &pausing, ""));
+    TRY(finish(pausing));
     TRY(finish(waiting));
-    assert_true(one_node_used_bytes(runtime) == 100 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 24 * MIB);
 }
 
 /* The pause of one region says what leaves, in place of what was said before. */
@@ -308,10 +311,10 @@ static void a_resume_is_refused_once_too_little_is_on_its_way_out(void **state)
     int64_t begun_ms;
     tdm_ref *waiting;
 
-    TRY(make(f->trainer, "weights", 60 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->trainer, "weights", 60 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->engine, "kv_cache", 100 * MIB, TDM_REGION_DROP, 1));
-    announce(f->trainer, "weights", 120 * MIB);
+    TRY(make(f->trainer, "weights", 14 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->trainer, "weights", 14 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "kv_cache", 24 * MIB, TDM_REGION_DROP, 1));
+    announce(f->trainer, "weights", 28 * MIB);
     waiting = start_resume(f->engine, 0, LONG_MS);
     assert_waits(waiting);
     begun_ms = tdm__clock_ms();
@@ -324,12 +327,12 @@ static void a_wait_ends_at_its_deadline_with_the_numbers(void **state)
 {
     struct fixture *f = *state;
 
-    TRY(make(f->trainer, "weights", 100 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->engine, "kv_cache", 60 * MIB, TDM_REGION_DROP, 1));
-    announce(f->trainer, "weights", 100 * MIB);
+    TRY(make(f->trainer, "weights", 24 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "kv_cache", 16 * MIB, TDM_REGION_DROP, 1));
+    announce(f->trainer, "weights", 24 * MIB);
     assert_int_equal(resume(f->engine, 0, 100), TDM_E_DEVICE_FULL);
     assert_non_null(strstr(tdm_error_detail(), "the deadline passed"));
-    assert_non_null(strstr(tdm_error_detail(), "weights 100.0 MiB"));
+    assert_non_null(strstr(tdm_error_detail(), "weights 24.0 MiB"));
 }
 
 static void the_memory_of_a_killed_actor_returns_to_who_waits(void **state)
@@ -337,14 +340,14 @@ static void the_memory_of_a_killed_actor_returns_to_who_waits(void **state)
     struct fixture *f = *state;
     tdm_ref *waiting;
 
-    TRY(make(f->trainer, "weights", 100 * MIB, TDM_REGION_KEEP, 0));
-    TRY(make(f->engine, "kv_cache", 60 * MIB, TDM_REGION_DROP, 1));
-    announce(f->trainer, "weights", 100 * MIB);
+    TRY(make(f->trainer, "weights", 24 * MIB, TDM_REGION_KEEP, 0));
+    TRY(make(f->engine, "kv_cache", 16 * MIB, TDM_REGION_DROP, 1));
+    announce(f->trainer, "weights", 24 * MIB);
     waiting = start_resume(f->engine, 0, LONG_MS);
     assert_waits(waiting);
     one_node_shoot(f->trainer);
     TRY(finish(waiting));
-    assert_true(one_node_used_bytes(runtime) == 60 * MIB);
+    assert_true(one_node_used_bytes(runtime) == 16 * MIB);
     one_node_shoot(f->engine);
     one_node_wait_used(runtime, 0);
 }
