@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* The finalizer of SplitMix64 over both numbers: the same pair always gives the same number, and
- * neighbours give unrelated ones. */
+/* The finalizer of SplitMix64 over both numbers: the same pair always gives the same number,
+ * and neighbours give unrelated ones. */
 static inline uint64_t tdm__mix(uint64_t seed, uint64_t number)
 {
     uint64_t mixed = seed + (number + 1) * UINT64_C(0x9e3779b97f4a7c15);

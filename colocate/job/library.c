@@ -96,9 +96,7 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
     }
     library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library.handle == NULL) {
-        const char *reason = dlerror(); /* NOLINT(concurrency-mt-unsafe) per thread in glibc */
-
-        return tdm__fail(TDM_E_PROTOCOL, "%s", reason);
+        return tdm__fail(TDM_E_PROTOCOL, "%s", dlerror());
     }
     library.jobs = dlsym(library.handle, "tdm_job_library");
     status = check_tables(path, library.jobs);
