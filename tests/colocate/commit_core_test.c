@@ -622,7 +622,7 @@ static bool insert(XXH128_hash_t key)
     return true;
 }
 
-/* NOLINTNEXTLINE(misc-no-recursion): the walk is a depth-first search */
+/* The walk is a depth-first search. */
 static void visit(const struct world *world)
 {
     walk.steps++;
