@@ -1,0 +1,234 @@
+/* actor_test.c - actors are made, named, found, called and killed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static tdm_runtime *runtime;
+
+static void calls_change_the_state_of_their_actor(void **state)
+{
+    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *other = world_create(runtime, NULL);
+    tdm_ref *refs[3];
+    int64_t total;
+
+    (void)state;
+    for (int64_t i = 0; i < 3; i++) {
+        assert_int_equal(tdm_actor_call(actor, "add", &refs[i], "i", i + 1), TDM_OK);
+    }
+    for (int64_t i = 0; i < 3; i++) {
+        assert_int_equal(tdm_get(refs[i], PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(total, (i + 1) * (i + 2) / 2);
+        tdm_ref_release(refs[i]);
+    }
+    assert_int_not_equal(world_ask_int(actor, "pid"), world_ask_int(other, "pid"));
+    tdm_actor_destroy(actor);
+    tdm_actor_destroy(other);
+}
+
+static void a_description_tells_the_process(void **state)
+{
+    tdm_actor *actor =
+        world_create(runtime, &(struct tdm_actor_options){.name = "described", .num_gpus = 1});
+    struct tdm_runtime_info node;
+    struct tdm_actor_info info;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &node);
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(info.pid, world_ask_int(actor, "pid"));
+    assert_string_equal(info.name, "described");
+    assert_string_equal(info.class_name, "tester");
+    assert_string_equal(info.node_id, node.node_id);
+    assert_int_equal(strlen(info.id), 32);
+    assert_int_equal(info.gpus_count, 1);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void a_name_finds_its_actor(void **state)
+{
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "named"});
+    tdm_actor *found;
+
+    (void)state;
+    assert_int_equal(tdm_actor_find(runtime, "named", PATIENCE_MS, &found), TDM_OK);
+    assert_int_equal(world_ask_int(actor, "pid"), world_ask_int(found, "pid"));
+    tdm_actor_destroy(found);
+    assert_int_equal(tdm_actor_find(runtime, "nobody", PATIENCE_MS, &found), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "nobody"));
+    tdm_actor_destroy(actor);
+}
+
+static void a_name_is_taken_until_its_actor_is_dead(void **state)
+{
+    struct tdm_actor_options options = {.name = "unique"};
+
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        tdm_actor *actor = world_create(runtime, &options);
+        tdm_actor *second;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+        assert_int_equal(world_call(second, "pid", NULL), TDM_E_EXISTS);
+        assert_non_null(strstr(tdm_error_detail(), "unique"));
+        tdm_actor_destroy(second);
+        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void what_cannot_be_made_is_told_by_the_first_call(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, "s", "broken"), TDM_OK);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "the engine has no fuel"));
+    assert_non_null(strstr(tdm_error_detail(), "its constructor"));
+    assert_non_null(strstr(tdm_error_detail(), "node "));
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, "s", "exit"), TDM_OK);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "exit code 7"));
+    tdm_actor_destroy(actor);
+
+    assert_int_equal(tdm_actor_create(runtime, "no_such", NULL, &actor, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "no class \"no_such\" in "));
+    tdm_actor_destroy(actor);
+}
+
+static void mistakes_in_the_options_are_told_at_once(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "", NULL, &actor, ""), TDM_E_INVAL);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 1.5}, &actor, ""),
+                     TDM_E_INVAL);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.environment = {"NONSENSE"}},
+                                      &actor, ""),
+                     TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "NONSENSE"));
+}
+
+static void a_killed_actor_stays_dead(void **state)
+{
+    tdm_actor *actor = world_create(runtime, NULL);
+    int64_t pid = world_ask_int(actor, "pid");
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_true(world_process_ends(pid, 0));
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_ACTOR_DIED);
+    tdm_ref_release(ref);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void an_actor_waits_for_what_others_hold(void **state)
+{
+    struct tdm_actor_options options = {.num_gpus = 4};
+    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *second;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, 100), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+}
+
+static void an_actor_that_waits_can_be_killed(void **state)
+{
+    struct tdm_actor_options options = {.num_gpus = 4};
+    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *second;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+    assert_int_equal(world_call(second, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+}
+
+static void what_no_node_has_is_refused_by_the_first_call(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 5}, &actor, ""),
+                     TDM_OK);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "GPU 5"));
+    tdm_actor_destroy(actor);
+    assert_int_equal(
+        tdm_actor_create(runtime, "tester",
+                         &(struct tdm_actor_options){.resources = {{"licence", 2}}}, &actor,
+                         ""),
+        TDM_OK);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_NO_RESOURCES);
+    tdm_actor_destroy(actor);
+}
+
+static void named_resources_are_counted(void **state)
+{
+    struct tdm_actor_options options = {.resources = {{"disk", 1.5}}};
+    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *second;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_change_the_state_of_their_actor),
+        cmocka_unit_test(a_description_tells_the_process),
+        cmocka_unit_test(a_name_finds_its_actor),
+        cmocka_unit_test(a_name_is_taken_until_its_actor_is_dead),
+        cmocka_unit_test(what_cannot_be_made_is_told_by_the_first_call),
+        cmocka_unit_test(mistakes_in_the_options_are_told_at_once),
+        cmocka_unit_test(a_killed_actor_stays_dead),
+        cmocka_unit_test(an_actor_waits_for_what_others_hold),
+        cmocka_unit_test(an_actor_that_waits_can_be_killed),
+        cmocka_unit_test(what_no_node_has_is_refused_by_the_first_call),
+        cmocka_unit_test(named_resources_are_counted),
+    };
+    int failed;
+
+    (void)setenv("TANDEM_RESOURCES", "disk=2", 1); /* NOLINT(concurrency-mt-unsafe) */
+    runtime = world_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_close(runtime);
+}
