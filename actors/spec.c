@@ -68,26 +68,30 @@ static tdm_status own_program(char *target, size_t room)
     return TDM_OK;
 }
 
+/* A path is made whole, since the worker may run in another directory; a bare name is looked
+ * for by the worker's dlopen(). */
+static tdm_status set_library(struct tdm__actor_spec *spec, const char *library)
+{
+    char *real;
+    tdm_status status;
+
+    if (strchr(library, '/') == NULL) {
+        return copy_text("library", library, spec->library, sizeof(spec->library));
+    }
+    real = realpath(library, NULL);
+    if (real == NULL) {
+        return tdm__fail_errno(errno, "library %s", library);
+    }
+    status = copy_text("library", real, spec->library, sizeof(spec->library));
+    free(real);
+    return status;
+}
+
 static tdm_status set_paths(struct tdm__actor_spec *spec,
                             const struct tdm_actor_options *options)
 {
-    if (options->library != NULL) {
-        char path[TDM__PATH_BYTES];
-
-        TDM_TRY(copy_text("library", options->library, path, sizeof(path)));
-        if (strchr(path, '/') == NULL) {
-            return copy_text("library", path, spec->library, sizeof(spec->library));
-        }
-        char *real = realpath(path, NULL); /* the worker may run in another directory */
-        if (real == NULL) {
-            return tdm__fail_errno(errno, "library %s", path);
-        }
-        tdm_status status = copy_text("library", real, spec->library, sizeof(spec->library));
-        free(real);
-        TDM_TRY(status);
-    } else {
-        TDM_TRY(own_program(spec->program, sizeof(spec->program)));
-    }
+    TDM_TRY(options->library != NULL ? set_library(spec, options->library)
+                                     : own_program(spec->program, sizeof(spec->program)));
     if (options->working_directory != NULL) {
         return copy_text("working directory", options->working_directory, spec->directory,
                          sizeof(spec->directory));

@@ -40,7 +40,8 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
         return;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL || (conn->accepted && !proved)) {
+    if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL ||
+        (conn->accepted && !proved && !conn->rpc->closing)) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
     conn->state = CONN_ENDED;

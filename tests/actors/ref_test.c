@@ -1,0 +1,101 @@
+/* ref_test.c - results are waited for, read, kept and let go. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static tdm_runtime *runtime;
+
+static void a_result_that_is_late_can_be_read_later(void **state)
+{
+    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "linger", &ref, "i", (int64_t)200), TDM_OK);
+    assert_int_equal(tdm_get(ref, 10, ""), TDM_E_TIMEOUT);
+    assert_string_equal(tdm_error_detail(), "no result within 10 ms");
+    assert_int_equal(tdm_get(ref, 0, ""), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 0, ""), TDM_OK);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+}
+
+static void a_result_that_nobody_wants_is_dropped(void **state)
+{
+    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "linger", &ref, "i", (int64_t)20), TDM_OK);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_call(actor, "fail", NULL, "s", "unheard"), TDM_OK);
+    assert_true(world_ask_int(actor, "pid") > 0);
+    tdm_ref_release(NULL);
+    tdm_actor_destroy(actor);
+}
+
+static void a_wait_tells_who_is_done(void **state)
+{
+    tdm_actor *slow = world_create(runtime, NULL);
+    tdm_actor *quick = world_create(runtime, NULL);
+    tdm_ref *refs[3];
+    uint8_t done[3] = {9, 9, 9};
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(slow, "hang", &refs[0], ""), TDM_OK);
+    assert_int_equal(tdm_actor_call(quick, "fail", &refs[1], "s", "done is done"), TDM_OK);
+    assert_int_equal(tdm_actor_call(quick, "pid", &refs[2], ""), TDM_OK);
+    assert_int_equal(tdm_wait(refs, 3, 2, PATIENCE_MS, done), TDM_OK);
+    assert_memory_equal(done, ((uint8_t[]){0, 1, 1}), 3);
+    assert_int_equal(tdm_wait(refs, 3, 3, 50, done), TDM_E_TIMEOUT);
+    assert_string_equal(tdm_error_detail(), "fewer than 3 of 3 results within 50 ms");
+    assert_memory_equal(done, ((uint8_t[]){0, 1, 1}), 3);
+    assert_int_equal(tdm_wait(refs, 3, 0, 0, done), TDM_OK);
+    assert_int_equal(tdm_wait(refs, 3, 4, 0, done), TDM_E_INVAL);
+    assert_int_equal(tdm_wait(NULL, 0, 0, 0, NULL), TDM_OK);
+
+    assert_int_equal(tdm_actor_kill(slow, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_wait(refs, 3, 3, PATIENCE_MS, done), TDM_OK);
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    tdm_actor_destroy(slow);
+    tdm_actor_destroy(quick);
+}
+
+static void what_is_put_can_be_read(void **state)
+{
+    tdm_ref *ref;
+    const char *text;
+    int64_t number;
+
+    (void)state;
+    assert_int_equal(tdm_put(runtime, &ref, "si", "seven", (int64_t)7), TDM_OK);
+    assert_int_equal(tdm_get(ref, 0, "si", &text, &number), TDM_OK);
+    assert_string_equal(text, "seven");
+    assert_int_equal(number, 7);
+    tdm_ref_release(ref);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_result_that_is_late_can_be_read_later),
+        cmocka_unit_test(a_result_that_nobody_wants_is_dropped),
+        cmocka_unit_test(a_wait_tells_who_is_done),
+        cmocka_unit_test(what_is_put_can_be_read),
+    };
+    int failed;
+
+    runtime = world_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_close(runtime);
+}

@@ -1,0 +1,135 @@
+/* template_test.c - the second worker of a kind is forked from a template, and lives like
+ * others. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_world.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+
+#include <cmocka.h>
+
+enum { WORKERS = 6 };
+
+static tdm_runtime *runtime;
+
+/* Under the thread sanitizer, which runs a thread of its own, every worker is executed. */
+static int templates_can_fork(void)
+{
+#ifdef __SANITIZE_THREAD__
+    return 0;
+#else
+    return 1;
+#endif
+}
+
+static void later_workers_come_from_one_template(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=forked"}};
+    tdm_actor *actors[WORKERS];
+    int64_t parents[WORKERS];
+
+    (void)state;
+    for (int i = 0; i < WORKERS; i++) {
+        actors[i] = world_create(runtime, &options);
+        parents[i] = world_ask_int(actors[i], "parent");
+    }
+    if (templates_can_fork()) {
+        assert_int_not_equal(parents[0], parents[1]);
+        for (int i = 2; i < WORKERS; i++) {
+            assert_int_equal(parents[i], parents[1]);
+        }
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        char text[32];
+
+        world_ask_text(actors[i], "variable", "KIND", text, sizeof(text));
+        assert_string_equal(text, "forked");
+        world_ask_text(actors[i], "variable", "TANDEM_WORKER", text, sizeof(text));
+        assert_string_equal(text, "(none)");
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
+static void a_forked_worker_is_described_and_its_death_told(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=mortal"}};
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        tdm_actor *actor;
+        struct tdm_actor_info info;
+        tdm_ref *ref;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actor, ""), TDM_OK);
+        assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+        tdm_actor_describe(actor, &info);
+        assert_true(info.pid > 1);
+        assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+        assert_int_equal(tdm_get(ref, 1, ""), TDM_E_TIMEOUT);
+        assert_int_equal(kill((pid_t)info.pid, i % 2 == 0 ? SIGKILL : SIGABRT), 0);
+        assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_ACTOR_DIED);
+        assert_non_null(strstr(tdm_error_detail(),
+                               i % 2 == 0 ? "signal 9 (killed)" : "signal 6 (aborted)"));
+        tdm_ref_release(ref);
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void many_at_once_are_made(void **state)
+{
+    tdm_actor *actors[WORKERS * 4];
+
+    (void)state;
+    for (int i = 0; i < WORKERS * 4; i++) {
+        assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actors[i], ""), TDM_OK);
+    }
+    for (int i = 0; i < WORKERS * 4; i++) {
+        assert_true(world_ask_int(actors[i], "pid") > 1);
+        tdm_actor_destroy(actors[i]);
+    }
+}
+
+static void a_killed_template_takes_its_workers_and_is_replaced(void **state)
+{
+    struct tdm_actor_options options = {.environment = {"KIND=orphan"}};
+    tdm_actor *first = world_create(runtime, &options);
+    tdm_actor *second = world_create(runtime, &options);
+    tdm_actor *third;
+    int64_t template = world_ask_int(second, "parent");
+
+    (void)state;
+    if (templates_can_fork()) {
+        assert_int_equal(kill((pid_t) template, SIGKILL), 0);
+        assert_int_equal(world_call(second, "hang", NULL), TDM_E_ACTOR_DIED);
+        assert_true(world_ask_int(first, "pid") > 1);
+    }
+    third = world_create(runtime, &options);
+    if (templates_can_fork()) {
+        assert_int_not_equal(world_ask_int(third, "parent"), template);
+    }
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+    tdm_actor_destroy(third);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(later_workers_come_from_one_template),
+        cmocka_unit_test(a_forked_worker_is_described_and_its_death_told),
+        cmocka_unit_test(many_at_once_are_made),
+        cmocka_unit_test(a_killed_template_takes_its_workers_and_is_replaced),
+    };
+    int failed;
+
+    runtime = world_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_close(runtime);
+}
