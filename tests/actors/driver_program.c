@@ -1,4 +1,5 @@
-/* driver_program.c - a driver with calls under way, to be killed: prints who its processes are. */
+/* driver_program.c - a driver with calls under way, to be killed: prints who its processes are.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_world.h"
 
@@ -74,6 +75,7 @@ int main(int argc, char **argv)
     tdm_actor *actors[ACTORS];
     tdm_ref *ref;
 
+    world_use_tester();
     TDM_CHECK(tdm_runtime_start(NULL, &runtime));
     for (int i = 0; i < ACTORS; i++) {
         TDM_CHECK(tdm_actor_create(runtime, "tester", NULL, &actors[i], ""));

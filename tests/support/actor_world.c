@@ -303,6 +303,10 @@ TDM_ACTOR_CLASS(
         {"relay", tester_relay},     {"stray", tester_stray},
     });
 
+void world_use_tester(void)
+{
+}
+
 /* ---- the node --------------------------------------------------------------------------- */
 
 static char temporary[64];

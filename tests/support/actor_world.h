@@ -31,7 +31,10 @@ tdm_status world_call(tdm_actor *actor, const char *method, const char *argument
 /* True once nothing answers to the pid any more; waits for it. */
 int world_process_ends(int64_t pid, int64_t timeout_ms);
 
-/* The class "tester" is registered by linking this file.
+/* Does nothing, but links the class "tester" into programs that call nothing else here. */
+void world_use_tester(void);
+
+/* The class "tester".
  *
  *   construct ("broken")   fails: "the engine has no fuel"
  *   construct ("exit")     ends its process with code 7

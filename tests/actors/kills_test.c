@@ -1,0 +1,209 @@
+/* kills_test.c - whoever is killed, at whatever moment: the survivors say who, and nothing is
+ * left. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "tests/support/chance.h"
+#include "tests/support/driver_run.h"
+
+#include <dirent.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWDOWN = 5 };
+#else
+enum { SLOWDOWN = 1 };
+#endif
+enum {
+    MOMENTS = 5, /* a kind; TANDEM_TEST_MOMENTS gives another number */
+    MOMENT_MS_MAX = 60,
+    NEWS_MS = 2000 * SLOWDOWN,
+    END_MS = 12000,
+    GONE_MS = 5000 * SLOWDOWN
+};
+
+static struct chance chance;
+static int moments;
+
+static void wait_for_the_moment(void)
+{
+    (void)poll(NULL, 0, (int)chance_below(&chance, MOMENT_MS_MAX));
+}
+
+static int count_shared_memory(void)
+{
+    DIR *entries = opendir("/dev/shm");
+    const struct dirent *entry;
+    int count = 0;
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) { /* NOLINT */
+        count +=
+            strstr(entry->d_name, "tandem") != NULL || strstr(entry->d_name, "tdm") != NULL;
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+    return count;
+}
+
+/* The driver's next words are its error. */
+static void expect_news(struct driver_run *run, int status, const char *words)
+{
+    char line[2048] = "";
+    int told = 0;
+
+    if (!driver_line(run, line, sizeof(line), NEWS_MS)) {
+        fail_msg("the driver said nothing within %d ms", (int)NEWS_MS);
+    }
+    if (sscanf(line, "failed %d", &told) != 1 || told != status ||
+        strstr(line, words) == NULL) {
+        fail_msg("wanted status %d and \"%s\", the driver said: %s", status, words, line);
+    }
+}
+
+static void a_killed_worker_is_named(void **state)
+{
+    int shared = count_shared_memory();
+
+    (void)state;
+    for (int i = 0; i < moments; i++) {
+        struct driver_run run;
+        pid_t victim;
+        char words[64];
+
+        driver_start(&run, NULL);
+        victim = run.actors[chance_below(&chance, DRIVER_ACTORS)];
+        (void)snprintf(words, sizeof(words), "pid %d, signal 9 (killed)", (int)victim);
+        wait_for_the_moment();
+        assert_int_equal(kill(victim, SIGKILL), 0);
+        expect_news(&run, -40, words);
+        assert_int_equal(driver_end(&run, END_MS), 0);
+        assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
+    }
+    assert_int_equal(count_shared_memory(), shared);
+}
+
+static void a_killed_daemon_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < moments; i++) {
+        struct driver_run run;
+        char words[64];
+
+        driver_start(&run, NULL);
+        (void)snprintf(words, sizeof(words), "the daemon (pid %d) ended by signal 9 (killed)",
+                       (int)run.daemon);
+        wait_for_the_moment();
+        assert_int_equal(kill(run.daemon, SIGKILL), 0);
+        expect_news(&run, -60, words);
+        assert_int_equal(driver_end(&run, END_MS), 0);
+        assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
+    }
+}
+
+static void everything_ends_with_its_driver(void **state)
+{
+    (void)state;
+    for (int i = 0; i < moments; i++) {
+        struct driver_run run;
+
+        driver_start(&run, i % 2 == 0 ? NULL : "--fork"); /* whose child keeps its sockets */
+        wait_for_the_moment();
+        assert_int_equal(kill(run.driver, SIGKILL), 0);
+        assert_int_equal(driver_end(&run, END_MS), SIGKILL);
+        if (i % 2 == 0) {
+            assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
+        } else {
+            assert_int_equal(driver_leftovers(&run, 1000), 1); /* the driver's own child */
+        }
+    }
+}
+
+static void nothing_is_left_of_daemon_and_driver_killed_at_once(void **state)
+{
+    (void)state;
+    for (int i = 0; i < moments; i++) {
+        struct driver_run run;
+
+        driver_start(&run, NULL);
+        wait_for_the_moment();
+        (void)kill(i % 2 == 0 ? run.driver : run.daemon, SIGKILL);
+        (void)kill(i % 2 == 0 ? run.daemon : run.driver, SIGKILL);
+        assert_int_equal(driver_end(&run, END_MS), SIGKILL);
+        assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
+    }
+}
+
+static void calls_go_on_when_redis_is_killed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < moments; i++) {
+        struct driver_run run;
+        char line[2048];
+        pid_t redis = 0;
+
+        driver_start(&run, NULL);
+        wait_for_the_moment();
+        assert_int_equal(kill(run.redis, SIGKILL), 0);
+        for (int64_t end_ms = tdm__deadline_in(GONE_MS);
+             (redis == 0 || redis == run.redis) && tdm__deadline_left(end_ms) > 0;) {
+            (void)poll(NULL, 0, 5);
+            redis = driver_find_child(run.daemon, "tandem-store");
+        }
+        assert_true(redis != 0 && redis != run.redis);
+        if (driver_line(&run, line, sizeof(line), 50)) {
+            fail_msg("the driver noticed: %s", line);
+        }
+        assert_int_equal(kill(run.actors[0], SIGKILL), 0); /* the end that it waits for */
+        expect_news(&run, -40, "signal 9");
+        assert_int_equal(driver_end(&run, END_MS), 0);
+        assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
+    }
+}
+
+/* The warden cleans up after all others; after the warden itself, the next start does. */
+static void the_next_daemon_sweeps_what_two_kills_left(void **state)
+{
+    struct driver_run run;
+    struct driver_run next;
+
+    (void)state;
+    driver_start(&run, NULL);
+    assert_int_equal(kill(run.warden, SIGSTOP), 0);
+    assert_int_equal(kill(run.daemon, SIGKILL), 0);
+    assert_int_equal(kill(run.warden, SIGKILL), 0);
+    expect_news(&run, -60, "its daemon has gone");
+    (void)driver_end(&run, END_MS);
+    driver_start_in(&next, run.temporary, NULL);
+    assert_int_equal(kill(next.driver, SIGKILL), 0);
+    assert_int_equal(driver_end(&next, END_MS), SIGKILL);
+    assert_int_equal(driver_leftovers(&next, GONE_MS), 0);
+    (void)close(run.output);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_worker_is_named),
+        cmocka_unit_test(a_killed_daemon_is_named),
+        cmocka_unit_test(everything_ends_with_its_driver),
+        cmocka_unit_test(nothing_is_left_of_daemon_and_driver_killed_at_once),
+        cmocka_unit_test(calls_go_on_when_redis_is_killed),
+        cmocka_unit_test(the_next_daemon_sweeps_what_two_kills_left),
+    };
+    const char *wanted = getenv("TANDEM_TEST_MOMENTS"); /* NOLINT(concurrency-mt-unsafe) */
+
+    moments = wanted == NULL ? MOMENTS : (int)strtol(wanted, NULL, 10);
+    chance = chance_start("kills", 20261121);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

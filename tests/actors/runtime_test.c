@@ -1,0 +1,265 @@
+/* runtime_test.c - a process joins, leaves, joins again, forks, and outlives its node. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_world.h"
+#include "tests/support/driver_run.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static tdm_runtime *start(const struct tdm_runtime_options *options)
+{
+    tdm_runtime *runtime = NULL;
+    tdm_status status = tdm_runtime_start(options, &runtime);
+
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+    return runtime;
+}
+
+static void a_runtime_tells_where_it_is(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    struct tdm_runtime_info info;
+
+    (void)state;
+    assert_ptr_equal(tdm_runtime_current(), runtime);
+    tdm_runtime_describe(runtime, &info);
+    assert_int_equal(strlen(info.node_id), 32);
+    assert_true(info.node_name[0] != '\0');
+    assert_int_equal(strncmp(info.address, "unix:", 5), 0);
+    assert_int_equal(access(info.directory, R_OK | W_OK | X_OK), 0);
+    assert_string_equal(info.name_space, "default");
+    assert_string_equal(info.actor_id, "");
+    assert_string_equal(info.actor_name, "");
+    assert_int_equal(info.gpus_count, 0);
+    tdm_runtime_stop(runtime);
+    assert_null(tdm_runtime_current());
+}
+
+static void one_runtime_follows_another(void **state)
+{
+    tdm_runtime *second;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tdm_runtime *runtime = start(NULL);
+        tdm_actor *actor = world_create(runtime, NULL);
+        int64_t pid = world_ask_int(actor, "pid");
+
+        assert_int_equal(tdm_runtime_start(NULL, &second), TDM_E_STATE);
+        tdm_actor_destroy(actor);
+        tdm_runtime_stop(runtime);
+        assert_true(world_process_ends(pid, 0));
+    }
+    tdm_runtime_stop(NULL);
+}
+
+static void it_stops_with_all_kinds_of_things_under_way(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *busy = world_create(runtime, NULL);
+    tdm_actor *unready;
+    tdm_actor *waiting;
+    tdm_ref *refs[3];
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(busy, "linger", &refs[0], "i", (int64_t)50), TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &unready, ""), TDM_OK);
+    assert_int_equal(tdm_actor_call(unready, "pid", &refs[1], ""), TDM_OK);
+    assert_int_equal(tdm_actor_call(unready, "echo", &refs[2], "r", refs[0]), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tdm_actor_create(runtime, "tester",
+                                          &(struct tdm_actor_options){.num_gpus = 3}, &waiting,
+                                          ""),
+                         TDM_OK);
+        tdm_actor_destroy(waiting);
+    }
+    tdm_actor_destroy(busy);
+    tdm_actor_destroy(unready);
+    tdm_runtime_stop(runtime);
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+}
+
+static void a_second_driver_joins_by_address(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "hers"});
+    struct tdm_runtime_info info;
+    int wait_status;
+    pid_t child;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &info);
+    child = fork();
+    if (child == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+        tdm_runtime *own;
+        tdm_actor *found;
+        tdm_actor *made;
+        tdm_ref *ref;
+        int64_t total = 0;
+        int good;
+
+        options.address = info.address;
+        good = tdm_runtime_start(&options, &own) == TDM_OK &&
+               tdm_actor_find(own, "hers", PATIENCE_MS, &found) == TDM_OK &&
+               tdm_actor_call(found, "add", &ref, "i", (int64_t)4) == TDM_OK &&
+               tdm_get(ref, PATIENCE_MS, "i", &total) == TDM_OK && total == 4 &&
+               tdm_actor_create(own, "tester", &(struct tdm_actor_options){.name = "his"}, &made,
+                                "") == TDM_OK &&
+               tdm_actor_wait_ready(made, PATIENCE_MS) == TDM_OK;
+        if (!good) {
+            (void)fprintf(stderr, "%s\n", tdm_error_detail());
+        }
+        _exit(good ? 0 : 1); /* without a good-bye: what it made must end */
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(wait_status, 0);
+    for (int i = 0; i < 1000; i++) {
+        tdm_actor *his;
+
+        if (tdm_actor_find(runtime, "his", PATIENCE_MS, &his) == TDM_E_NOT_FOUND) {
+            break;
+        }
+        assert_true(i < 999);
+        (void)world_call(his, "linger", NULL);
+        tdm_actor_destroy(his);
+        (void)poll(NULL, 0, 5);
+    }
+    assert_true(world_ask_int(actor, "pid") > 1);
+    tdm_actor_destroy(actor);
+    tdm_runtime_stop(runtime);
+}
+
+static void a_forked_child_is_refused_and_harms_nobody(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *actor = world_create(runtime, NULL);
+    int wait_status;
+    tdm_ref *ref;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "linger", &ref, "i", (int64_t)50), TDM_OK);
+    child = fork();
+    if (child == 0) {
+        tdm_actor *other;
+        tdm_ref *second;
+        int good = tdm_runtime_current() == NULL &&
+                   tdm_get(ref, PATIENCE_MS, "") == TDM_E_STATE &&
+                   strstr(tdm_error_detail(), "forked") != NULL &&
+                   tdm_actor_call(actor, "pid", &second, "") == TDM_E_STATE &&
+                   tdm_actor_create(runtime, "tester", NULL, &other, "") == TDM_E_STATE &&
+                   tdm_actor_find(runtime, "x", 1000, &other) == TDM_E_STATE &&
+                   tdm_actor_kill(actor, 1000) == TDM_E_STATE &&
+                   tdm_actor_wait_ready(actor, 1000) == TDM_E_STATE;
+
+        tdm_runtime_stop(runtime);
+        _exit(good ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(wait_status, 0);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    tdm_ref_release(ref);
+    assert_true(world_ask_int(actor, "pid") > 1);
+    tdm_actor_destroy(actor);
+    tdm_runtime_stop(runtime);
+}
+
+static void every_question_after_the_daemons_death_names_it(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *actor = world_create(runtime, NULL);
+    tdm_actor *waiting;
+    tdm_actor *other;
+    tdm_placement_group *group;
+    char words[64];
+    tdm_ref *ref;
+    pid_t daemon =
+        driver_find_child(driver_find_child(getpid(), "tandem-warden"), "tandemd");
+
+    (void)state;
+    assert_true(daemon > 1);
+    (void)snprintf(words, sizeof(words), "the daemon (pid %d) ended by signal 9 (killed)",
+                   (int)daemon);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 4}, &other, ""),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.num_gpus = 4}, &waiting, ""),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 20, ""), TDM_E_TIMEOUT);
+    assert_int_equal(kill(daemon, SIGKILL), 0);
+    assert_int_equal(tdm_actor_wait_ready(waiting, PATIENCE_MS), TDM_E_NODE_LOST);
+    assert_non_null(strstr(tdm_error_detail(), words));
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_NODE_LOST);
+    assert_non_null(strstr(tdm_error_detail(), words));
+    assert_non_null(strstr(tdm_error_detail(), "in method hang"));
+    assert_int_equal(world_call(waiting, "pid", NULL), TDM_E_NODE_LOST);
+    tdm_actor_destroy(other);
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &other, ""), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_actor_find(runtime, "x", PATIENCE_MS, &other), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_E_NODE_LOST);
+    assert_int_equal(tdm_placement_group_create(runtime, (struct tdm_bundle[]){{.num_cpus = 1}}, 1,
+                                                TDM_PACK, PATIENCE_MS, &group),
+                     TDM_E_NODE_LOST);
+    assert_non_null(strstr(tdm_error_detail(), words));
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+    tdm_actor_destroy(waiting);
+    tdm_runtime_stop(runtime);
+}
+
+static void a_runtime_that_cannot_start_says_why(void **state)
+{
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    tdm_runtime *runtime;
+
+    (void)state;
+    options.size_bytes = 3;
+    assert_int_equal(tdm_runtime_start(&options, &runtime), TDM_E_INVAL);
+    options = (struct tdm_runtime_options)TDM_RUNTIME_OPTIONS_INIT;
+    options.directory = "/proc/no/such/place";
+    assert_int_equal(tdm_runtime_start(&options, &runtime), TDM_E_NODE_LOST);
+    options.directory = NULL;
+    options.address = "unix:/no/such/tandemd.sock";
+    assert_int_not_equal(tdm_runtime_start(&options, &runtime), TDM_OK);
+    assert_non_null(strstr(tdm_error_detail(), "/no/such"));
+    assert_null(tdm_runtime_current());
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_runtime_tells_where_it_is),
+        cmocka_unit_test(one_runtime_follows_another),
+        cmocka_unit_test(it_stops_with_all_kinds_of_things_under_way),
+        cmocka_unit_test(a_second_driver_joins_by_address),
+        cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),
+        cmocka_unit_test(every_question_after_the_daemons_death_names_it),
+        cmocka_unit_test(a_runtime_that_cannot_start_says_why),
+    };
+    int failed;
+
+    if (getenv("TANDEM_WORKER") != NULL) { /* NOLINT(concurrency-mt-unsafe) */
+        (void)start(NULL);                 /* never returns */
+    }
+    world_prepare();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_tidy();
+}
