@@ -1,0 +1,153 @@
+/* pause.c - a region with contents is paused and resumed, against memcpy of the same bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An actor owns the region and measures itself.  What a pause adds to the copy is unmapping and
+ * giving the pages back; what a resume adds is taking pages, which the kernel clears, and
+ * mapping them.  The peer is one process that copies between two warm places of its own. */
+#include "copiers.h"
+#include "measure.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <tandem/tandem.h>
+
+enum { TIMEOUT_MS = 60000, WARM_ROUNDS = 2, PAGE_BYTES = 4096 };
+
+static const uint64_t REGION_BYTES = 256u << 20;
+
+struct tenant {
+    tdm_region *region;
+    uint64_t turn;
+};
+
+static tdm_status tenant_construct(tdm_call *call, void *self)
+{
+    struct tenant *tenant = self;
+    struct tdm_region_options options = {
+        .tag = "weights", .size_bytes = REGION_BYTES, .policy = TDM_REGION_KEEP};
+
+    TDM_TRY(tdm_call_unpack(call, ""));
+    return tdm_region_create(tdm_runtime_current(), &options, &tenant->region);
+}
+
+static void tenant_destruct(void *self)
+{
+    tdm_region_destroy(((struct tenant *)self)->region);
+}
+
+/* A number of this turn in every page, so that a page that was not brought back is noticed. */
+static void mark_pages(struct tenant *tenant)
+{
+    char *address = tdm_region_address(tenant->region);
+
+    tenant->turn++;
+    for (uint64_t at = 0; at < REGION_BYTES; at += PAGE_BYTES) {
+        uint64_t mark = at + tenant->turn;
+
+        memcpy(address + at, &mark, sizeof(mark));
+    }
+}
+
+static tdm_status check_pages(const struct tenant *tenant)
+{
+    const char *address = tdm_region_address(tenant->region);
+
+    for (uint64_t at = 0; at < REGION_BYTES; at += PAGE_BYTES) {
+        uint64_t mark;
+
+        memcpy(&mark, address + at, sizeof(mark));
+        if (mark != at + tenant->turn) {
+            return tdm_fail(TDM_E_METHOD, "byte %llu has not come back",
+                            (unsigned long long)at);
+        }
+    }
+    return TDM_OK;
+}
+
+/* Replies how many seconds each took. */
+static tdm_status tenant_turn(tdm_call *call, void *self)
+{
+    struct tenant *tenant = self;
+    double begun;
+    double paused;
+    double resumed;
+
+    mark_pages(tenant);
+    begun = bench_seconds();
+    TDM_TRY(tdm_region_pause(tenant->region));
+    paused = bench_seconds();
+    TDM_TRY(tdm_region_resume(tenant->region, TIMEOUT_MS));
+    resumed = bench_seconds();
+    TDM_TRY(check_pages(tenant));
+    return tdm_call_reply(call, "ff", paused - begun, resumed - paused);
+}
+
+TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant), .construct = tenant_construct,
+                .destruct = tenant_destruct, .methods = {{"turn", tenant_turn}});
+
+static void turn(tdm_actor *tenant, double *pause_out, double *resume_out)
+{
+    tdm_ref *ref;
+
+    TDM_CHECK(tdm_actor_call(tenant, "turn", &ref, ""));
+    TDM_CHECK(tdm_get(ref, TIMEOUT_MS, "ff", pause_out, resume_out));
+    tdm_ref_release(ref);
+}
+
+static void measure_turns(tdm_actor *tenant, const struct bench_copiers *copiers)
+{
+    static struct bench_measure pause = {.name = "pause_256mib",
+                                         .unit = "GiB/s",
+                                         .against = "memcpy, one warmed process",
+                                         .better = BENCH_MORE_IS_BETTER,
+                                         .at_least = 0.8};
+    static struct bench_measure resume = {.name = "resume_256mib",
+                                          .unit = "GiB/s",
+                                          .against = "memcpy, one warmed process",
+                                          .better = BENCH_MORE_IS_BETTER,
+                                          .at_least = 0.8};
+    const double gib = (double)REGION_BYTES / (1u << 30);
+    double paused;
+    double resumed;
+
+    for (int i = 0; i < WARM_ROUNDS; i++) {
+        turn(tenant, &paused, &resumed);
+    }
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double copied = bench_ours_first(i) ? 0 : bench_copiers_run(copiers);
+
+        turn(tenant, &paused, &resumed);
+        if (bench_ours_first(i)) {
+            copied = bench_copiers_run(copiers);
+        }
+        bench_round(&pause, gib / paused, gib / copied);
+        bench_round(&resume, gib / resumed, gib / copied);
+    }
+    bench_report(&pause);
+    bench_report(&resume);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {BENCH_COPIER_ROLE};
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    struct bench_copiers copiers;
+    tdm_runtime *runtime;
+    tdm_actor *tenant;
+
+    bench_peer_run(argc, argv, roles, 1);
+    options.gpus = 1;
+    options.gpu_bytes = REGION_BYTES;
+    TDM_CHECK(tdm_runtime_start(&options, &runtime));
+    bench_init(argc, argv);
+    TDM_CHECK(tdm_actor_create(runtime, "tenant", &(struct tdm_actor_options){.num_gpus = 1},
+                               &tenant, ""));
+    TDM_CHECK(tdm_actor_wait_ready(tenant, TIMEOUT_MS));
+    bench_copiers_start(&copiers, 1, REGION_BYTES);
+
+    measure_turns(tenant, &copiers);
+
+    bench_copiers_stop(&copiers);
+    tdm_actor_destroy(tenant);
+    tdm_runtime_stop(runtime);
+    return bench_status();
+}

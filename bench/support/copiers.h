@@ -1,0 +1,33 @@
+/* copiers.h - the limit of everything that moves bytes: warmed processes that memcpy. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_BENCH_COPIERS_H
+#define TDM_BENCH_COPIERS_H
+
+#include "peer.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { BENCH_COPIERS_MAX = 16 };
+
+struct bench_copiers {
+    uint32_t count;
+    int fds[BENCH_COPIERS_MAX];
+    pid_t pids[BENCH_COPIERS_MAX];
+};
+
+/* For the program's table of roles. */
+#define BENCH_COPIER_ROLE                                                                      \
+    {                                                                                          \
+        "copier", bench_copier                                                                 \
+    }
+void bench_copier(int fd);
+
+/* As many processes as there are writers; each copies `size_bytes`, from and to memory that it
+ * has touched already. */
+void bench_copiers_start(struct bench_copiers *copiers, uint32_t count, uint64_t size_bytes);
+/* All copy once, at the same time: the seconds from the word until the last is done. */
+double bench_copiers_run(const struct bench_copiers *copiers);
+void bench_copiers_stop(struct bench_copiers *copiers);
+
+#endif
