@@ -12,7 +12,7 @@
 
 enum { TIMEOUT_MS = 60000, WARM_ROUNDS = 2, PAGE_BYTES = 4096 };
 
-static const uint64_t REGION_BYTES = 256u << 20;
+#define REGION_BYTES ((uint64_t)256 << 20)
 
 struct tenant {
     tdm_region *region;

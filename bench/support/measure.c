@@ -19,13 +19,13 @@ static struct {
 void bench_die(const char *what)
 {
     perror(what);
-    exit(1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    exit(1);
 }
 
 _Noreturn static void usage(const char *program)
 {
     (void)fprintf(stderr, "usage: %s [--json] [--rounds 9..%d]\n", program, BENCH_ROUNDS_MAX);
-    exit(2); /* NOLINT(concurrency-mt-unsafe) one thread */
+    exit(2);
 }
 
 void bench_init(int argc, char **argv)
