@@ -141,15 +141,26 @@ static json_t *number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
+static json_t *metrics_json(const struct tdm_metrics *metrics)
+{
+    json_t *object = json_object();
+
+    for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
+        (void)json_object_set_new(object, metrics->entries[i].name,
+                                  number(metrics->entries[i].value));
+    }
+    return object;
+}
+
 void tdm__progress_json(const struct tdm__progress_step *step, char text[TDM__PROGRESS_BYTES])
 {
-    json_t *root =
-        json_pack("{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I}", "kind",
-                  step->supervised ? "warmup" : "step", "step", (int)step->step, "steps",
-                  (int)step->steps_count, "reward", number(step->reward), "kl",
-                  number(step->kl), "rollout_ms", number(step->rollout_ms), "train_ms",
-                  number(step->train_ms), "update_ms", number(step->update_ms), "off_on_ms",
-                  number(step->off_on_ms), "version", (json_int_t)step->version);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:o}", "kind",
+        step->supervised ? "warmup" : "step", "step", (int)step->step, "steps",
+        (int)step->steps_count, "reward", number(step->reward), "kl", number(step->kl),
+        "rollout_ms", number(step->rollout_ms), "train_ms", number(step->train_ms), "update_ms",
+        number(step->update_ms), "off_on_ms", number(step->off_on_ms), "version",
+        (json_int_t)step->version, "metrics", metrics_json(step->metrics));
     size_t size_bytes =
         json_dumpb(root, text, TDM__PROGRESS_BYTES - 1, JSON_COMPACT | JSON_REAL_PRECISION(9));
 

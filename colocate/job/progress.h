@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <tandem/job.h>
 
 /* What a step measured; NAN for what it did not. */
 struct tdm__progress_step {
@@ -18,11 +19,12 @@ struct tdm__progress_step {
     double rollout_ms;
     double train_ms;
     double update_ms;
-    uint64_t version; /* committed by it; 0: none yet */
-    double off_on_ms; /* spent pausing and resuming */
+    uint64_t version;                  /* committed by it; 0: none yet */
+    double off_on_ms;                  /* spent pausing and resuming */
+    const struct tdm_metrics *metrics; /* borrowed, the trainer's own; NULL: none.  JSON only */
 };
 
-enum { TDM__PROGRESS_BYTES = 512 };
+enum { TDM__PROGRESS_BYTES = 2048 };
 
 /* The line, at most `columns` wide: what does not fit is left out, the bar first, then fields
  * from the end.  0 columns: no bar, no limit. */

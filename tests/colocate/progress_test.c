@@ -83,19 +83,26 @@ static void what_was_not_measured_is_not_shown(void **state)
 
 static void the_json_of_a_step_can_be_parsed(void **state)
 {
+    static const struct tdm_metrics metrics = {.count = 2,
+                                               .entries = {{"loss", 0.5}, {"odd", NAN}}};
     struct tdm__progress_step odd = step;
     char text[TDM__PROGRESS_BYTES];
+    json_t *root_metrics;
     json_t *root;
 
     (void)state;
     odd.kl = NAN;
     odd.reward = -1e300;
+    odd.metrics = &metrics;
     tdm__progress_json(&odd, text);
     root = json_loads(text, 0, NULL);
     assert_non_null(root);
     assert_int_equal(json_integer_value(json_object_get(root, "step")), 12);
     assert_true(json_is_null(json_object_get(root, "kl")));
     assert_true(json_real_value(json_object_get(root, "train_ms")) == 182.0);
+    root_metrics = json_object_get(root, "metrics");
+    assert_true(json_real_value(json_object_get(root_metrics, "loss")) == 0.5);
+    assert_true(json_is_null(json_object_get(root_metrics, "odd")));
     json_decref(root);
 }
 
