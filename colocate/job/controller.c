@@ -209,6 +209,7 @@ static tdm_status warm_up(struct tdm__controller *controller)
 
         TDM_TRY(warm_up_step(controller, step));
         shown.train_ms = controller->numbers.train_ms;
+        shown.metrics = &controller->metrics;
         tdm__progress_show(&controller->progress, &shown);
         if (tdm__controller_is_interrupted(controller)) {
             return tdm__fail(TDM_E_CANCELED,
@@ -256,6 +257,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
+    controller->numbers.metrics = &controller->metrics;
     controller->numbers.kl = tdm__metrics_find(&controller->metrics, "kl", NAN);
     return save_if_due(controller);
 }
