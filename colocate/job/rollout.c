@@ -102,7 +102,7 @@ static tdm_status read_answers(struct tdm__crew *crew,
         uint32_t count = share.count * options->samples_per_row;
         const tdm_value *reply;
 
-        TDM_TRY(tdm_get_value(refs[engine * crew->per_engine], 0, &reply));
+        TDM_TRY(tdm_get_value(refs[(size_t)engine * crew->per_engine], 0, &reply));
         if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
             return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
                              tdm_value_count(tdm_value_at(reply, 1)), count);
@@ -143,7 +143,7 @@ static tdm_status ask_and_read(struct tdm__crew *crew,
                                struct tdm__rollout *rollout)
 {
     for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
-        TDM_TRY(ask_engine(crew, options, engine, refs + engine * crew->per_engine));
+        TDM_TRY(ask_engine(crew, options, engine, refs + (size_t)engine * crew->per_engine));
     }
     TDM_TRY(tdm__crew_await(crew, refs, crew->engines_count,
                             (int64_t)crew->spec->generate_timeout_ms));

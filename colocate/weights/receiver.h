@@ -39,7 +39,7 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
  * for or dropped (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), tensors that
  * are not the manifest's (TDM_E_PROTOCOL).  A tensor whose bytes have another checksum than the
  * sender's is TDM_E_CHECKSUM, by name. */
-tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes handles);
+tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
 /* The same from a file of whole tensors, all of the model in one. */
 tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
