@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from sources import LIBRARY, ROOT, files, lines
+from sources import EVERYTHING, LIBRARY, ROOT, files, lines
 
 HERE = pathlib.Path(__file__).resolve().parent
 FILE_LINES_MAX = 800
@@ -146,6 +146,16 @@ def check_nolint():
     for place in found:
         if not re.search(r"NOLINT\w*\([\w.,-]+\)", place) and "NOLINTEND" not in place:
             yield f"{place}: name the check that is silenced"
+
+
+def check_links():
+    """Every relative link of a page leads to a file or folder that is there."""
+    pages = [*files(("docs", *EVERYTHING), [".md"]), *(path.relative_to(ROOT) for path in ROOT.glob("*.md"))]
+    for path in pages:
+        for number, line in enumerate(lines(path), 1):
+            for target in re.findall(r"\]\(([^)#\s]+)", line):
+                if "://" not in target and not (ROOT / path.parent / target).exists():
+                    yield f"{path}:{number}: the link to {target} leads nowhere"
 
 
 def check_exports(build):
