@@ -3,6 +3,8 @@
 #include "runtime/error.h"
 #include "runtime/wire/value.h"
 
+/* Most calls pack a few values: room for them, rather than a heap's page for each call. */
+#define MSGPACK_SBUFFER_INIT_SIZE 256
 #include <msgpack.h>
 
 #include <stdlib.h>
