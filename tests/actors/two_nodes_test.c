@@ -1,0 +1,312 @@
+/* two_nodes_test.c - two daemons on one machine, one Redis, TCP between them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/redis/embedded.h"
+#include "runtime/token.h"
+#include "tests/support/actor_world.h"
+#include "tests/support/redis_world.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* One of the two; what is started here is its warden. */
+struct node {
+    pid_t warden;
+    pid_t daemon;
+    char address[160];
+};
+
+static struct redis_world redis;
+static char token_path[128];
+static struct node first;
+static struct node second;
+static tdm_runtime *runtime; /* a driver of the first */
+
+/* ---- the cluster ------------------------------------------------------------------------ */
+
+_Noreturn static void become_daemon(const char *name, const char *token, int output)
+{
+    static const char *const program = TDM_TEST_BUILD_DIR "/tandemd";
+
+    (void)dup2(output, STDOUT_FILENO);
+    (void)setenv("TANDEM_TOKEN_FILE", token, 1); /* NOLINT(concurrency-mt-unsafe) */
+    (void)execl(program, program, "--redis", tdm__redis_embedded_url(redis.server), "--listen",
+                "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4", (char *)NULL);
+    _exit(127);
+}
+
+/* 0 if the daemon says no; `said` has room for 1,024 bytes. */
+static int start_node(const char *name, const char *token, struct node *node, char *said)
+{
+    int output[2];
+    size_t used = 0;
+    ssize_t got;
+    int daemon = 0;
+
+    if (pipe2(output, O_CLOEXEC) < 0) {
+        return 0;
+    }
+    node->warden = fork();
+    if (node->warden == 0) {
+        become_daemon(name, token, output[1]);
+    }
+    (void)close(output[1]);
+    while (used < 1023 && (got = read(output[0], said + used, 1023 - used)) > 0 &&
+           memchr(said + used, '\n', (size_t)got) == NULL) {
+        used += (size_t)got;
+    }
+    said[used + (got > 0 ? (size_t)got : 0)] = '\0';
+    (void)close(output[0]);
+    if (sscanf(said, "ready %d %159s", &daemon, node->address) != 2) {
+        return 0;
+    }
+    node->daemon = daemon;
+    return 1;
+}
+
+static void stop_node(struct node *node)
+{
+    if (node->warden != 0) {
+        (void)kill(node->warden, SIGTERM);
+        (void)waitpid(node->warden, NULL, 0);
+        node->warden = 0;
+    }
+}
+
+static int make_cluster(void)
+{
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    uint8_t token[TDM__TOKEN_BYTES];
+    char said[1024];
+
+    if (redis_world_open(&redis) != 0) {
+        return 0;
+    }
+    (void)snprintf(token_path, sizeof(token_path), "%s/cluster-token", redis.directory);
+    if (tdm__token_make(token_path, token) != TDM_OK ||
+        !start_node("first", token_path, &first, said) ||
+        !start_node("second", token_path, &second, said)) {
+        return 0;
+    }
+    (void)setenv("TANDEM_TOKEN_FILE", token_path, 1); /* NOLINT(concurrency-mt-unsafe) */
+    options.address = first.address;
+    return tdm_runtime_start(&options, &runtime) == TDM_OK;
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+static tdm_placement_group *spread(void)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    tdm_placement_group *group = NULL;
+    tdm_status status =
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, PATIENCE_MS, &group);
+
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+    return group;
+}
+
+/* Which bundle lies on the node that is not the driver's. */
+static uint32_t far_bundle(const tdm_placement_group *group)
+{
+    struct tdm_runtime_info node;
+    struct tdm_bundle_place place;
+
+    tdm_runtime_describe(runtime, &node);
+    assert_int_equal(tdm_placement_group_place(group, 0, &place), TDM_OK);
+    return strcmp(place.node_id, node.node_id) == 0 ? 1 : 0;
+}
+
+static void a_wrong_token_is_refused(void **state)
+{
+    char path[160];
+    uint8_t token[TDM__TOKEN_BYTES];
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    tdm_runtime *own;
+    pid_t child;
+    int wait_status;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/wrong-token", redis.directory);
+    assert_int_equal(tdm__token_make(path, token), TDM_OK);
+    child = fork();
+    if (child == 0) {
+        (void)setenv("TANDEM_TOKEN_FILE", path, 1); /* NOLINT(concurrency-mt-unsafe) */
+        options.address = first.address;
+        _exit(tdm_runtime_start(&options, &own) == TDM_OK ? 1 : 0);
+    }
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_int_equal(wait_status, 0);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0); /* NOLINT */
+    options.address = first.address;
+    assert_int_equal(tdm__token_for_address(first.address, token), TDM_E_AUTH);
+    assert_non_null(strstr(tdm_error_detail(), "chmod 600"));
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", token_path, 1), 0); /* NOLINT */
+}
+
+static void actors_lie_on_both_and_call_across(void **state)
+{
+    tdm_placement_group *group = spread();
+    struct tdm_actor_info info[2];
+    tdm_actor *actors[2];
+    tdm_ref *ref;
+    int64_t total;
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        actors[i] = world_create(
+            runtime,
+            &(struct tdm_actor_options){
+                .num_gpus = 1, .group = group, .bundle = i, .name = i == 0 ? "left" : "right"});
+        tdm_actor_describe(actors[i], &info[i]);
+    }
+    assert_string_not_equal(info[0].node_id, info[1].node_id);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(
+            tdm_actor_call(actors[i], "relay", &ref, "s", i == 0 ? "right" : "left"), TDM_OK);
+        assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+        assert_int_equal(total, 1);
+        tdm_ref_release(ref);
+    }
+    assert_int_equal(
+        tdm_actor_call(actors[far_bundle(group)], "blob", &ref, "u", UINT64_C(5000000)),
+        TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
+    tdm_ref_release(ref);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tdm_actor_kill(actors[i], PATIENCE_MS), TDM_OK);
+        assert_int_equal(world_call(actors[i], "pid", NULL), TDM_E_ACTOR_DIED);
+        assert_true(world_process_ends(info[i].pid, PATIENCE_MS));
+        tdm_actor_destroy(actors[i]);
+    }
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+}
+
+static void a_far_constructor_fails_with_its_words(void **state)
+{
+    tdm_placement_group *group = spread();
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.group = group,
+                                                                  .bundle = far_bundle(group),
+                                                                  .name = "stillborn"},
+                                      &actor, "s", "broken"),
+                     TDM_OK);
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "node second"));
+    assert_non_null(strstr(tdm_error_detail(), "no fuel"));
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_actor_find(runtime, "stillborn", PATIENCE_MS, &actor),
+                     TDM_E_NOT_FOUND);
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+}
+
+static void a_far_actor_can_be_killed_while_it_starts(void **state)
+{
+    tdm_placement_group *group = spread();
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        tdm_actor *actor;
+
+        assert_int_equal(
+            tdm_actor_create(runtime, "tester",
+                             &(struct tdm_actor_options){
+                                 .group = group, .num_gpus = 1, .bundle = far_bundle(group)},
+                             &actor, ""),
+            TDM_OK);
+        if (i % 2 == 0) {
+            (void)tdm_actor_wait_ready(actor, i); /* more or less under way */
+        }
+        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        assert_int_equal(world_call(actor, "pid", NULL), TDM_E_ACTOR_DIED);
+        tdm_actor_destroy(actor);
+    }
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+}
+
+/* The last test: the second node is gone afterwards. */
+static void a_killed_daemon_is_noticed_and_named(void **state)
+{
+    tdm_placement_group *group = spread();
+    tdm_actor *actor = world_create(
+        runtime,
+        &(struct tdm_actor_options){
+            .num_gpus = 1, .group = group, .bundle = far_bundle(group), .name = "far"});
+    tdm_actor *heir;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    assert_int_equal(kill(second.daemon, SIGKILL), 0);
+    assert_int_equal(tdm_get(ref, 10000, ""), TDM_E_NODE_LOST);
+    assert_non_null(strstr(tdm_error_detail(), "node second"));
+    tdm_ref_release(ref);
+    (void)waitpid(second.warden, NULL, 0);
+    second.warden = 0;
+    /* Its lease runs out, and then its names are free. */
+    for (int i = 0;; i++) {
+        tdm_status status;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester",
+                                          &(struct tdm_actor_options){.name = "far"}, &heir,
+                                          ""),
+                         TDM_OK);
+        status = tdm_actor_wait_ready(heir, PATIENCE_MS);
+        if (status == TDM_OK) {
+            break;
+        }
+        assert_int_equal(status, TDM_E_EXISTS);
+        assert_true(i < 200);
+        tdm_actor_destroy(heir);
+        (void)poll(NULL, 0, 100);
+    }
+    tdm_actor_destroy(heir);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wrong_token_is_refused),
+        cmocka_unit_test(actors_lie_on_both_and_call_across),
+        cmocka_unit_test(a_far_constructor_fails_with_its_words),
+        cmocka_unit_test(a_far_actor_can_be_killed_while_it_starts),
+        cmocka_unit_test(a_killed_daemon_is_noticed_and_named),
+    };
+    int failed = 1;
+
+    if (getenv("TANDEM_WORKER") != NULL) {                  /* NOLINT(concurrency-mt-unsafe) */
+        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+    }
+    world_prepare();
+    if (make_cluster()) {
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
+    } else {
+        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
+    }
+    tdm_runtime_stop(runtime);
+    stop_node(&first);
+    stop_node(&second);
+    redis_world_close(&redis);
+    return failed + world_tidy();
+}
