@@ -258,11 +258,16 @@ static void on_description(void *arg, struct tdm__reply *reply)
 {
     struct finding *finding = arg;
     char id[TDM__ID_TEXT_BYTES];
+    char detail[TDM__ERROR_DETAIL_BYTES];
 
     if (reply->status == TDM_OK) {
         tdm__incoming_reply_pack(finding->incoming, "ssp",
                                  tdm__id_text(&finding->record.actor, id),
                                  finding->record.class_name, &reply->packed);
+    } else if (reply->status == TDM_E_ACTOR_DIED) { /* its name is just on its way back */
+        (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
+                       finding->name, reply->detail);
+        tdm__incoming_fail(finding->incoming, TDM_E_NOT_FOUND, detail);
     } else {
         tdm__incoming_fail(finding->incoming, reply->status, reply->detail);
     }
