@@ -219,11 +219,20 @@ void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail
     tdm__links_pump(link->runtime); /* others may have waited for these results */
 }
 
-/* The daemon is gone as well: that is what ended the actor, and the first thing to know. */
+/* The daemon is gone: that is what ended the actor, and the first thing to know. */
 static void die_with_daemon(struct tdm__link *link, const char *detail)
 {
     (void)tdm__runtime_daemon_gone(link->runtime, detail);
     tdm__link_die(link, TDM_E_NODE_LOST, tdm_error_detail());
+}
+
+void tdm__links_die_with_daemon(tdm_runtime *runtime, const char *detail)
+{
+    for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
+        if (strcmp(link->info.node_id, runtime->node_id) == 0) {
+            die_with_daemon(link, detail);
+        }
+    }
 }
 
 static void on_fate(void *arg, struct tdm__reply *reply)

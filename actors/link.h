@@ -67,4 +67,8 @@ tdm_status tdm__link_call(struct tdm__link *link, const char *method,
 /* Sends, on every link, what waited for a reference that is done now. */
 void tdm__links_pump(tdm_runtime *runtime);
 
+/* The daemon of this process's node has gone, and with it every actor of that node: also one
+ * whose connection stays open, in a process that the actor forked. */
+void tdm__links_die_with_daemon(tdm_runtime *runtime, const char *detail);
+
 #endif

@@ -224,7 +224,13 @@ void tdm__private_node_end_text(struct tdm__private_node *node, char *text, size
         info.si_pid == 0) {
         return;
     }
-    if (info.si_code == CLD_EXITED && info.si_status > 128) {
+    if (info.si_code != CLD_EXITED) {
+        (void)snprintf(text, text_bytes, "its warden (pid %d) ended by %s",
+                       (int)node->warden.pid,
+                       tdm__wait_status_text(info.si_status, how, sizeof(how)));
+        return;
+    }
+    if (info.si_status > 128) {
         (void)tdm__wait_status_text(info.si_status - 128, how, sizeof(how));
     } else {
         (void)snprintf(how, sizeof(how), "exit code %d", info.si_status);

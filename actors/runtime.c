@@ -104,10 +104,10 @@ static void on_daemon_closed(void *arg, struct tdm__conn *conn, tdm_status reaso
     (void)conn;
     (void)reason;
     runtime->daemon = NULL;
-    (void)snprintf(runtime->daemon_end, sizeof(runtime->daemon_end), "%s", detail);
     if (runtime->worker != NULL) {
         tdm__worker_abandoned(runtime->worker); /* never returns */
     }
+    tdm__links_die_with_daemon(runtime, detail);
 }
 
 void tdm__runtime_set_daemon(tdm_runtime *runtime, struct tdm__conn *conn)
@@ -127,20 +127,23 @@ tdm_status tdm__runtime_check(const tdm_runtime *runtime)
 
 tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail)
 {
-    char end[128] = "";
+    char *end = runtime->daemon_end;
 
-    if (runtime->private_node != NULL && !runtime->leaving) {
-        tdm__private_node_end_text(runtime->private_node, end, sizeof(end));
+    if (end[0] == '\0' && runtime->private_node != NULL && !runtime->leaving) {
+        tdm__private_node_end_text(runtime->private_node, end, sizeof(runtime->daemon_end));
+    }
+    if (end[0] == '\0') {
+        (void)snprintf(end, sizeof(runtime->daemon_end), "%s", detail);
     }
     return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name,
-                     end[0] != '\0' ? end : detail);
+                     end);
 }
 
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
 {
     TDM_TRY(tdm__runtime_check(runtime));
     if (runtime->daemon == NULL) {
-        return tdm__runtime_daemon_gone(runtime, runtime->daemon_end);
+        return tdm__runtime_daemon_gone(runtime, "its connection has ended");
     }
     *daemon_out = runtime->daemon;
     return TDM_OK;

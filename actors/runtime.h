@@ -19,7 +19,7 @@ struct tdm_runtime {
     struct tdm__rpc *rpc;   /* owned */
     struct tdm__identity self;
     struct tdm__conn *daemon;               /* NULL once it is lost */
-    char daemon_end[256];                   /* why it was lost */
+    char daemon_end[256];                   /* how it ended, once that has been told */
     struct tdm__private_node *private_node; /* owned; NULL when this process joined a node */
     struct tdm__worker *worker;             /* borrowed; NULL in a driver */
     struct tdm__link *links;                /* owned: one for each actor it knows */

@@ -34,6 +34,8 @@ enum {
 
 static struct chance chance;
 static int moments;
+static struct driver_run run;
+static struct driver_run next; /* in the same $TMPDIR */
 
 static void wait_for_the_moment(void)
 {
@@ -57,12 +59,12 @@ static int count_shared_memory(void)
 }
 
 /* The driver's next words are its error. */
-static void expect_news(struct driver_run *run, int status, const char *words)
+static void expect_news(int status, const char *words)
 {
     char line[2048] = "";
     int told = 0;
 
-    if (!driver_line(run, line, sizeof(line), NEWS_MS)) {
+    if (!driver_line(&run, line, sizeof(line), NEWS_MS)) {
         fail_msg("the driver said nothing within %d ms", (int)NEWS_MS);
     }
     if (sscanf(line, "failed %d", &told) != 1 || told != status ||
@@ -77,7 +79,6 @@ static void a_killed_worker_is_named(void **state)
 
     (void)state;
     for (int i = 0; i < moments; i++) {
-        struct driver_run run;
         pid_t victim;
         char words[64];
 
@@ -86,7 +87,7 @@ static void a_killed_worker_is_named(void **state)
         (void)snprintf(words, sizeof(words), "pid %d, signal 9 (killed)", (int)victim);
         wait_for_the_moment();
         assert_int_equal(kill(victim, SIGKILL), 0);
-        expect_news(&run, -40, words);
+        expect_news(-40, words);
         assert_int_equal(driver_end(&run, END_MS), 0);
         assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
     }
@@ -97,7 +98,6 @@ static void a_killed_daemon_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
-        struct driver_run run;
         char words[64];
 
         driver_start(&run, NULL);
@@ -105,7 +105,7 @@ static void a_killed_daemon_is_named(void **state)
                        (int)run.daemon);
         wait_for_the_moment();
         assert_int_equal(kill(run.daemon, SIGKILL), 0);
-        expect_news(&run, -60, words);
+        expect_news(-60, words);
         assert_int_equal(driver_end(&run, END_MS), 0);
         assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
     }
@@ -115,8 +115,6 @@ static void everything_ends_with_its_driver(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
-        struct driver_run run;
-
         driver_start(&run, i % 2 == 0 ? NULL : "--fork"); /* whose child keeps its sockets */
         wait_for_the_moment();
         assert_int_equal(kill(run.driver, SIGKILL), 0);
@@ -133,8 +131,6 @@ static void nothing_is_left_of_daemon_and_driver_killed_at_once(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
-        struct driver_run run;
-
         driver_start(&run, NULL);
         wait_for_the_moment();
         (void)kill(i % 2 == 0 ? run.driver : run.daemon, SIGKILL);
@@ -148,7 +144,6 @@ static void calls_go_on_when_redis_is_killed(void **state)
 {
     (void)state;
     for (int i = 0; i < moments; i++) {
-        struct driver_run run;
         char line[2048];
         pid_t redis = 0;
 
@@ -165,7 +160,7 @@ static void calls_go_on_when_redis_is_killed(void **state)
             fail_msg("the driver noticed: %s", line);
         }
         assert_int_equal(kill(run.actors[0], SIGKILL), 0); /* the end that it waits for */
-        expect_news(&run, -40, "signal 9");
+        expect_news(-40, "signal 9");
         assert_int_equal(driver_end(&run, END_MS), 0);
         assert_int_equal(driver_leftovers(&run, GONE_MS), 0);
     }
@@ -174,32 +169,45 @@ static void calls_go_on_when_redis_is_killed(void **state)
 /* The warden cleans up after all others; after the warden itself, the next start does. */
 static void the_next_daemon_sweeps_what_two_kills_left(void **state)
 {
-    struct driver_run run;
-    struct driver_run next;
-
     (void)state;
     driver_start(&run, NULL);
     assert_int_equal(kill(run.warden, SIGSTOP), 0);
     assert_int_equal(kill(run.daemon, SIGKILL), 0);
     assert_int_equal(kill(run.warden, SIGKILL), 0);
-    expect_news(&run, -60, "its daemon has gone");
+    expect_news(-60, "its daemon has gone");
     (void)driver_end(&run, END_MS);
     driver_start_in(&next, run.temporary, NULL);
     assert_int_equal(kill(next.driver, SIGKILL), 0);
     assert_int_equal(driver_end(&next, END_MS), SIGKILL);
     assert_int_equal(driver_leftovers(&next, GONE_MS), 0);
     (void)close(run.output);
+    run.is_open = 0;
+}
+
+/* After a test that failed in the middle. */
+static int tidy(void **state)
+{
+    struct driver_run *both[] = {&run, &next};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        if (both[i]->is_open) {
+            (void)driver_end(both[i], 0);
+            (void)driver_leftovers(both[i], 0);
+        }
+    }
+    return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_killed_worker_is_named),
-        cmocka_unit_test(a_killed_daemon_is_named),
-        cmocka_unit_test(everything_ends_with_its_driver),
-        cmocka_unit_test(nothing_is_left_of_daemon_and_driver_killed_at_once),
-        cmocka_unit_test(calls_go_on_when_redis_is_killed),
-        cmocka_unit_test(the_next_daemon_sweeps_what_two_kills_left),
+        cmocka_unit_test_teardown(a_killed_worker_is_named, tidy),
+        cmocka_unit_test_teardown(a_killed_daemon_is_named, tidy),
+        cmocka_unit_test_teardown(everything_ends_with_its_driver, tidy),
+        cmocka_unit_test_teardown(nothing_is_left_of_daemon_and_driver_killed_at_once, tidy),
+        cmocka_unit_test_teardown(calls_go_on_when_redis_is_killed, tidy),
+        cmocka_unit_test_teardown(the_next_daemon_sweeps_what_two_kills_left, tidy),
     };
     const char *wanted = getenv("TANDEM_TEST_MOMENTS"); /* NOLINT(concurrency-mt-unsafe) */
 

@@ -160,7 +160,7 @@ void driver_start_in(struct driver_run *run, const char *temporary, const char *
     int output[2];
     int actors_count = 0;
 
-    *run = (struct driver_run){.output = -1};
+    *run = (struct driver_run){.is_open = 1, .output = -1};
     (void)snprintf(run->temporary, sizeof(run->temporary), "%s", temporary);
     if (pipe2(output, O_CLOEXEC) < 0) {
         give_up("pipe2");
@@ -271,5 +271,6 @@ int driver_leftovers(struct driver_run *run, int64_t timeout_ms)
     }
     remove_tree(run->temporary);
     (void)close(run->output);
+    run->is_open = 0;
     return count;
 }

@@ -9,6 +9,7 @@
 enum { DRIVER_ACTORS = 3 };
 
 struct driver_run {
+    int is_open;        /* from driver_start() to driver_leftovers() */
     char temporary[32]; /* its $TMPDIR: in the environment of everything below it */
     pid_t driver;
     pid_t warden;
