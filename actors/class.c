@@ -64,6 +64,7 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
                              actor_class->methods[i].name);
 
         if (added < 0 || (size_t)added >= text_bytes - used) {
+            text[used] = '\0'; /* whole names only */
             break;
         }
         used += (size_t)added;

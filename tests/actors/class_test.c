@@ -1,0 +1,94 @@
+/* class_test.c - classes are known by name, once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/class.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static tdm_status nothing(tdm_call *call, void *self)
+{
+    (void)call;
+    (void)self;
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(first_class, .methods = {{"run", nothing}, {"walk", nothing}});
+TDM_ACTOR_CLASS(empty_class, .state_bytes = 8);
+
+static void a_class_is_found_by_its_name(void **state)
+{
+    const struct tdm_actor_class *found = tdm__class_find("first_class");
+
+    (void)state;
+    assert_non_null(found);
+    assert_string_equal(found->name, "first_class");
+    assert_null(tdm__class_find("first_clas"));
+    assert_null(tdm__class_find(""));
+}
+
+static void a_method_is_found_by_its_name(void **state)
+{
+    const struct tdm_actor_class *class = tdm__class_find("first_class");
+    char text[64];
+
+    (void)state;
+    assert_string_equal(tdm__class_method(class, "walk")->name, "walk");
+    assert_null(tdm__class_method(class, "fly"));
+    assert_null(tdm__class_method(tdm__class_find("empty_class"), "run"));
+    assert_string_equal(tdm__class_methods_text(class, text, sizeof(text)), "run, walk");
+    assert_string_equal(tdm__class_methods_text(class, text, 5), "run");
+    assert_string_equal(
+        tdm__class_methods_text(tdm__class_find("empty_class"), text, sizeof(text)), "");
+}
+
+/* The program ends with SIGABRT, without a core file. */
+static int aborts(const struct tdm_actor_class *class)
+{
+    int wait_status;
+    pid_t child = fork();
+
+    if (child == 0) {
+        (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+        (void)signal(SIGABRT, SIG_DFL);
+        (void)close(STDERR_FILENO);
+        tdm_class_register(class);
+        _exit(0);
+    }
+    return waitpid(child, &wait_status, 0) == child && WIFSIGNALED(wait_status) &&
+           WTERMSIG(wait_status) == SIGABRT;
+}
+
+static void a_mistaken_class_ends_its_program(void **state)
+{
+    static const struct tdm_actor_class twice = {.name = "first_class"};
+    static const struct tdm_actor_class nameless = {.name = ""};
+    static const struct tdm_actor_class fine = {.name = "another_class"};
+    static const struct tdm_actor_class long_winded = {
+        .name = "a234567890123456789012345678901234567890123456789012345678901234"};
+
+    (void)state;
+    assert_true(aborts(&twice));
+    assert_true(aborts(&nameless));
+    assert_true(aborts(&long_winded));
+    assert_false(aborts(&fine));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_class_is_found_by_its_name),
+        cmocka_unit_test(a_method_is_found_by_its_name),
+        cmocka_unit_test(a_mistaken_class_ends_its_program),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,172 @@
+/* directory_test.c - a daemon's directory: private, locked, swept when nobody is left. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/directory.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char parent[] = "/tmp/tdd-XXXXXX"; /* $TMPDIR */
+
+static void a_new_directory_is_private_and_goes_with_its_content(void **state)
+{
+    struct stat about;
+    char path[160];
+    char inside[200];
+    int fd;
+
+    (void)state;
+    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_int_equal(strncmp(path, parent, strlen(parent)), 0);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0700);
+    (void)snprintf(inside, sizeof(inside), "%s/sub", path);
+    assert_int_equal(mkdir(inside, 0700), 0);
+    (void)snprintf(inside, sizeof(inside), "%s/sub/file", path);
+    fd = open(inside, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    tdm__directory_remove(path);
+    assert_int_equal(access(path, F_OK), -1);
+}
+
+static void a_directory_that_others_may_write_is_refused(void **state)
+{
+    char path[160];
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/open", parent);
+    assert_int_equal(tdm__directory_use(path), TDM_OK);
+    assert_int_equal(tdm__directory_use(path), TDM_OK);
+    assert_int_equal(chmod(path, 0777), 0);
+    assert_int_equal(tdm__directory_use(path), TDM_E_AUTH);
+    assert_int_equal(chmod(path, 0700), 0);
+    (void)snprintf(path, sizeof(path), "%s/link", parent);
+    assert_int_equal(symlink("/tmp", path), 0);
+    assert_int_equal(tdm__directory_use(path), TDM_E_AUTH);
+}
+
+static void a_path_too_long_for_sockets_is_refused(void **state)
+{
+    char path[160];
+
+    (void)state;
+    memset(path, 'p', sizeof(path));
+    path[0] = '/';
+    path[100] = '\0';
+    assert_int_equal(tdm__directory_use(path), TDM_E_LIMIT);
+    assert_non_null(strstr(tdm_error_detail(), "TMPDIR"));
+}
+
+static void a_lock_is_held_once(void **state)
+{
+    char path[160];
+    int first;
+    int second;
+
+    (void)state;
+    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_int_equal(tdm__directory_lock(path, &first), TDM_OK);
+    assert_int_equal(tdm__directory_lock(path, &second), TDM_E_EXISTS);
+    assert_non_null(strstr(tdm_error_detail(), path));
+    (void)close(first);
+    assert_int_equal(tdm__directory_lock(path, &second), TDM_OK);
+    (void)close(second);
+    tdm__directory_remove(path);
+}
+
+/* In a session of its own, with the directory in its environment: what a dead daemon leaves. */
+static pid_t start_leftover(const char *path)
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        (void)setsid();
+        (void)setenv(TDM__DIRECTORY_VARIABLE, path, 1); /* NOLINT(concurrency-mt-unsafe) */
+        (void)execl("/bin/sleep", "sleep", "1000", (char *)NULL);
+        _exit(127);
+    }
+    return child;
+}
+
+static int has_execed(pid_t pid)
+{
+    char path[64];
+    char name[32] = "";
+    ssize_t got;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    got = read(fd, name, sizeof(name) - 1);
+    (void)close(fd);
+    return got > 0 && strcmp(name, "sleep\n") == 0;
+}
+
+static void only_what_nobody_owns_is_swept(void **state)
+{
+    char living[160];
+    char dead[160];
+    char young[160];
+    pid_t spared;
+    pid_t leftover;
+    int wait_status;
+    int lock;
+    int gone;
+
+    (void)state;
+    assert_int_equal(tdm__directory_make(living, sizeof(living)), TDM_OK);
+    assert_int_equal(tdm__directory_lock(living, &lock), TDM_OK);
+    assert_int_equal(tdm__directory_make(dead, sizeof(dead)), TDM_OK);
+    assert_int_equal(tdm__directory_lock(dead, &gone), TDM_OK);
+    (void)close(gone);
+    assert_int_equal(tdm__directory_make(young, sizeof(young)), TDM_OK); /* no lock yet */
+    spared = start_leftover(living);
+    leftover = start_leftover(dead);
+    for (int i = 0; i < 2000 && (!has_execed(spared) || !has_execed(leftover)); i++) {
+        (void)poll(NULL, 0, 5);
+    }
+    tdm__directory_sweep();
+    assert_int_equal(waitpid(leftover, &wait_status, 0), leftover);
+    assert_int_equal(wait_status, SIGKILL);
+    assert_int_equal(waitpid(spared, &wait_status, WNOHANG), 0);
+    assert_int_equal(access(dead, F_OK), -1);
+    assert_int_equal(access(living, F_OK), 0);
+    assert_int_equal(access(young, F_OK), 0);
+    tdm__directory_kill_leftovers(living);
+    assert_int_equal(waitpid(spared, &wait_status, 0), spared);
+    (void)close(lock);
+    tdm__directory_sweep();
+    assert_int_equal(access(living, F_OK), -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_directory_is_private_and_goes_with_its_content),
+        cmocka_unit_test(a_directory_that_others_may_write_is_refused),
+        cmocka_unit_test(a_path_too_long_for_sockets_is_refused),
+        cmocka_unit_test(a_lock_is_held_once),
+        cmocka_unit_test(only_what_nobody_owns_is_swept),
+    };
+    int failed;
+
+    if (mkdtemp(parent) == NULL || setenv("TMPDIR", parent, 1) < 0) { /* NOLINT */
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm__directory_remove(parent);
+    return failed;
+}

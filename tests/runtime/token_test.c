@@ -1,0 +1,94 @@
+/* token_test.c - the cluster's secret: made once, readable by its user alone. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/token.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[] = "/tmp/tdn-XXXXXX";
+static char path[64];
+
+static void a_token_is_read_as_it_was_made(void **state)
+{
+    uint8_t made[TDM__TOKEN_BYTES];
+    uint8_t read_back[TDM__TOKEN_BYTES];
+    struct stat about;
+
+    (void)state;
+    assert_int_equal(tdm__token_make(path, made), TDM_OK);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    assert_int_equal(tdm__token_read(path, read_back), TDM_OK);
+    assert_memory_equal(made, read_back, TDM__TOKEN_BYTES);
+    assert_int_equal(tdm__token_make(path, made), TDM_E_EXISTS);
+}
+
+static void a_token_that_others_may_read_is_refused(void **state)
+{
+    uint8_t token[TDM__TOKEN_BYTES];
+
+    (void)state;
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(tdm__token_read(path, token), TDM_E_AUTH);
+    assert_non_null(strstr(tdm_error_detail(), "chmod 600"));
+    assert_int_equal(chmod(path, 0600), 0);
+}
+
+static void a_token_of_another_length_is_refused(void **state)
+{
+    uint8_t token[TDM__TOKEN_BYTES];
+
+    (void)state;
+    for (off_t size = 0; size < 40; size++) {
+        assert_int_equal(truncate(path, size), 0);
+        assert_int_equal(tdm__token_read(path, token),
+                         size == TDM__TOKEN_BYTES ? TDM_OK : TDM_E_AUTH);
+    }
+    assert_int_equal(truncate(path, TDM__TOKEN_BYTES), 0);
+    assert_int_not_equal(tdm__token_read("/no/such/token", token), TDM_OK);
+    assert_non_null(strstr(tdm_error_detail(), "/no/such/token"));
+}
+
+static void an_address_leads_to_its_token(void **state)
+{
+    uint8_t token[TDM__TOKEN_BYTES];
+    char address[96];
+
+    (void)state;
+    (void)snprintf(address, sizeof(address), "unix:%s/tandemd.sock", directory);
+    assert_int_equal(unsetenv("TANDEM_TOKEN_FILE"), 0); /* NOLINT(concurrency-mt-unsafe) */
+    assert_int_equal(tdm__token_for_address(address, token), TDM_OK);
+    assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_E_AUTH);
+    assert_non_null(strstr(tdm_error_detail(), "TANDEM_TOKEN_FILE"));
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0); /* NOLINT */
+    assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_token_is_read_as_it_was_made),
+        cmocka_unit_test(a_token_that_others_may_read_is_refused),
+        cmocka_unit_test(a_token_of_another_length_is_refused),
+        cmocka_unit_test(an_address_leads_to_its_token),
+    };
+    int failed;
+
+    if (mkdtemp(directory) == NULL) {
+        return 1;
+    }
+    (void)snprintf(path, sizeof(path), "%s/token", directory);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)unlink(path);
+    (void)rmdir(directory);
+    return failed;
+}
