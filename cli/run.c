@@ -1,6 +1,7 @@
 /* run.c - `tandem run`: a job from its first step to its last. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
+#include "cli/version.h"
 #include "colocate/job/job.h"
 #include "runtime/error.h"
 #include "runtime/id.h"
@@ -80,7 +81,8 @@ static tdm_status choose_out(const struct tdm__words *words, const struct tdm__j
 
 static tdm_status run_file(struct tdm__job_spec *spec, const struct tdm__words *words)
 {
-    struct tdm__job_run_options run_options = {.resume = tdm__option_value(words, "--resume"),
+    struct tdm__job_run_options run_options = {.program = "tandem " TDM__VERSION,
+                                               .resume = tdm__option_value(words, "--resume"),
                                                .progress = choose_progress(words),
                                                .interrupts = &interrupts};
     char out[TDM__PATH_BYTES];

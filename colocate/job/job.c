@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job.h"
 
+#include "colocate/job/banner.h"
 #include "colocate/job/controller.h"
 #include "colocate/job/plan.h"
 #include "runtime/clock.h"
@@ -121,6 +122,19 @@ static tdm_status prepare(struct tdm__controller *controller)
     return open_trace(controller);
 }
 
+static void tell_who_sits_where(struct tdm__controller *controller)
+{
+    const char *cluster =
+        getenv("TANDEM_ADDRESS"); /* NOLINT(concurrency-mt-unsafe) nobody sets it */
+    char text[TDM__BANNER_BYTES];
+
+    tdm__banner_title(controller->spec, controller->options,
+                      cluster != NULL && cluster[0] != '\0' ? cluster : NULL, text);
+    tdm__progress_note(&controller->progress, "%s", text);
+    tdm__banner_placement(controller->spec, text);
+    tdm__progress_note(&controller->progress, "%s", text);
+}
+
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -130,11 +144,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.gpus = spec->num_gpus;
     options.gpu_bytes = spec->gpu_bytes;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
-    tdm__progress_note(
-        &controller->progress,
-        "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)",
-        spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
-        spec->rollout_num_gpus_per_engine, spec->engine_num_gpus_per_actor);
+    tell_who_sits_where(controller);
     return tdm__crew_start(&controller->crew, controller->runtime, spec,
                            controller->options->interrupts);
 }

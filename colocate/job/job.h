@@ -9,8 +9,9 @@
 #include <signal.h>
 
 struct tdm__job_run_options {
-    const char *out;    /* directory of checkpoint and trace; made if missing */
-    const char *resume; /* directory of an earlier run to go on with; NULL: begin */
+    const char *program; /* what runs it, for the first line: "tandem 0.1.0" */
+    const char *out;     /* directory of checkpoint and trace; made if missing */
+    const char *resume;  /* directory of an earlier run to go on with; NULL: begin */
     enum tdm__progress_mode progress;
     /* Ctrl-C, counted: 1: finish the step, save, leave; 2: leave now.  Borrowed, polled. */
     const volatile sig_atomic_t *interrupts;

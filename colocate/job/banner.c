@@ -1,0 +1,78 @@
+/* banner.c - the lines at the head of a job: what runs, on what, who sits where. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/banner.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { GROUPS_SHOWN = 8, MEMBERS_SHOWN = 8 };
+
+/* Appends; what does not fit is cut off. */
+__attribute__((format(printf, 2, 3))) static void add(char text[TDM__BANNER_BYTES],
+                                                      const char *format, ...)
+{
+    size_t used = strlen(text);
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(text + used, TDM__BANNER_BYTES - used, format, args);
+    va_end(args);
+}
+
+static void add_run_name(char text[TDM__BANNER_BYTES], const char *out)
+{
+    size_t length = strlen(out);
+    size_t begin;
+
+    while (length > 1 && out[length - 1] == '/') {
+        length--;
+    }
+    begin = length;
+    while (begin > 0 && out[begin - 1] != '/') {
+        begin--;
+    }
+    add(text, "  job %.*s", (int)(length - begin), out + begin);
+}
+
+void tdm__banner_title(const struct tdm__job_spec *spec,
+                       const struct tdm__job_run_options *options, const char *cluster,
+                       char text[TDM__BANNER_BYTES])
+{
+    text[0] = '\0';
+    add(text, "%s", options->program);
+    add_run_name(text, options->out);
+    if (cluster != NULL) {
+        add(text, "  cluster %s  %u GPUs", cluster, spec->num_gpus);
+        return;
+    }
+    add(text, "  redis embedded  %u %s × %.4g MiB on this host", spec->num_gpus,
+        strcmp(spec->device, "host") == 0 ? "virtual GPUs" : "GPUs",
+        (double)spec->gpu_bytes / (1 << 20));
+}
+
+static void add_group(char text[TDM__BANNER_BYTES], uint32_t first, uint32_t count)
+{
+    for (uint32_t i = 0; i < count && i < MEMBERS_SHOWN; i++) {
+        add(text, "%s%u", i == 0 ? " {" : ",", first + i);
+    }
+    add(text, "%s}→%u", count > MEMBERS_SHOWN ? ",…" : "", first);
+}
+
+void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANNER_BYTES])
+{
+    uint32_t per_engine = spec->rollout_num_gpus_per_engine;
+
+    text[0] = '\0';
+    add(text,
+        "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   "
+        "gather groups",
+        spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
+        per_engine, spec->engine_num_gpus_per_actor);
+    for (uint32_t i = 0; i < spec->num_engines && i < GROUPS_SHOWN; i++) {
+        add_group(text, i * per_engine, per_engine);
+    }
+    if (spec->num_engines > GROUPS_SHOWN) {
+        add(text, " …");
+    }
+}

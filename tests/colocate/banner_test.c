@@ -1,0 +1,74 @@
+/* banner_test.c - the head of a job says what runs, on what, and who sits where. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/banner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct tdm__job_spec spec = {.num_gpus = 4,
+                                    .gpu_bytes = 256 << 20,
+                                    .device = "host",
+                                    .trainer_num_ranks = 4,
+                                    .trainer_num_gpus_per_actor = 0.4,
+                                    .num_engines = 2,
+                                    .rollout_num_gpus_per_engine = 2,
+                                    .engine_num_gpus_per_actor = 0.2};
+
+static void the_title_names_the_run_after_its_folder(void **state)
+{
+    struct tdm__job_run_options options = {.program = "tandem 1", .out = "out/arith-7f3a/"};
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    tdm__banner_title(&spec, &options, NULL, text);
+    assert_string_equal(text, "tandem 1  job arith-7f3a  redis embedded  4 virtual GPUs × 256 "
+                              "MiB on this host");
+    options.out = "here";
+    tdm__banner_title(&spec, &options, "10.0.0.1:6300", text);
+    assert_string_equal(text, "tandem 1  job here  cluster 10.0.0.1:6300  4 GPUs");
+}
+
+static void the_placement_shows_the_gather_groups(void **state)
+{
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    tdm__banner_placement(&spec, text);
+    assert_string_equal(text, "placement   trainer 4 ranks (0.4 GPU each)   engines 2 × TP2 "
+                              "(0.2 GPU each)   gather groups {0,1}→0 {2,3}→2");
+}
+
+static void a_large_job_is_cut_short(void **state)
+{
+    struct tdm__job_spec large = spec;
+    struct tdm__job_run_options options = {.program = "tandem 1"};
+    char out[2 * TDM__BANNER_BYTES];
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    large.num_engines = 64;
+    large.rollout_num_gpus_per_engine = 64;
+    tdm__banner_placement(&large, text);
+    assert_non_null(strstr(text, " {448,449,450,451,452,453,454,455,…}→448 …"));
+    memset(out, 'x', sizeof(out) - 1);
+    out[sizeof(out) - 1] = '\0';
+    options.out = out;
+    tdm__banner_title(&large, &options, NULL, text);
+    assert_int_equal(strlen(text), TDM__BANNER_BYTES - 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_title_names_the_run_after_its_folder),
+        cmocka_unit_test(the_placement_shows_the_gather_groups),
+        cmocka_unit_test(a_large_job_is_cut_short),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
