@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""kill_test.py - whoever is killed, whenever: the job says who and where, and leaves nothing.
+
+TANDEM_KILLS sets how many moments of each kind (3); TANDEM_SEED repeats a run.
+"""
+import os
+import random
+import re
+import signal
+import sys
+import time
+
+from support import ENDLESS, Failure, finish, main, require, wait_for_step
+
+SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
+KILLS = int(os.environ.get("TANDEM_KILLS", "3"))
+TOLD_S = 2.0
+STEP_S = 0.15  # a step takes about this long
+
+
+def find(world, name):
+    """The pids of the world's processes with that name."""
+    return [pid for pid, found in world.processes().items() if found == name]
+
+
+def kill_at_a_moment(world, chance, choose):
+    """Starts a job, kills what choose() names in the middle of a step: (victim pid, exit code,
+    seconds until its end, stderr)."""
+    process = world.start("--json", "--out", "out", *ENDLESS, environment=world.environment(TANDEM_LOG="error"))
+    wait_for_step(process, 1)
+    victims = choose(world, process)
+    require(victims, f"nobody to kill among {world.processes()}")
+    time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
+    begin = time.monotonic()
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    code, _, err = finish(process)
+    return victims[0], code, time.monotonic() - begin, err
+
+
+def each_moment(world, kind, choose, check):
+    chance = random.Random(f"{SEED} {kind}")
+    wrong = []
+    for number in range(KILLS):
+        try:
+            victim, code, took_s, err = kill_at_a_moment(world, chance, choose)
+            require(took_s <= TOLD_S * world.slow, f"told after {took_s:.1f} s: {err}")
+            check(victim, code, err)
+            print(f"        {kind} {number}: {took_s * 1000:.0f} ms: {err.strip()}")
+            world.require_clean()
+        except Failure as failure:
+            wrong.append(f"{kind} {number}: {failure}")
+            world.clear()
+    require(not wrong, f"{len(wrong)} of {KILLS} (TANDEM_SEED={SEED}):\n" + "\n".join(wrong))
+
+
+def rank_died(name):
+    def check(victim, code, err):
+        require(code == 1, f"exit code {code}: {err}")
+        wanted = rf"actor {name} died: node \S+, pid {victim}, signal 9 \(killed\)"
+        require(re.search(wanted, err), f"does not match {wanted!r}: {err!r}")
+        require(re.search(r"\b(ROLLOUT|TRAIN|UPDATE|OFFLOAD_\w+|RESUME_\w+|trace), step \d+", err),
+                f"no phase and step: {err!r}")
+    return check
+
+
+def node_died(victim, code, err):
+    require(code == 1, f"exit code {code}: {err}")
+    require(str(victim) in err and "signal 9" in err, f"does not name pid {victim} and its signal: {err!r}")
+
+
+def warden_died(_, code, err):
+    require(code == 1, f"exit code {code}: {err}")
+    require("warden" in err or "tandemd" in err or "node" in err, f"does not say who died: {err!r}")
+
+
+def driver_died(_, code, err):
+    require(code == -signal.SIGKILL, f"exit code {code}: {err}")
+
+
+def an_engine_rank_is_killed(world):
+    each_moment(world, "engine", lambda world, process: find(world, "engine/1/0"),
+                rank_died("engine/1/0"))
+
+
+def a_trainer_rank_is_killed(world):
+    each_moment(world, "trainer", lambda world, process: find(world, "trainer/2"),
+                rank_died("trainer/2"))
+
+
+def the_daemon_is_killed(world):
+    each_moment(world, "daemon", lambda world, process: find(world, "tandemd"), node_died)
+
+
+def the_warden_is_killed(world):
+    each_moment(world, "warden", lambda world, process: find(world, "tandem-warden"), warden_died)
+
+
+def the_driver_is_killed(world):
+    each_moment(world, "driver", lambda world, process: [process.pid], driver_died)
+
+
+def daemon_and_driver_are_killed_together(world):
+    each_moment(world, "both",
+                lambda world, process: find(world, "tandemd") + [process.pid], driver_died)
+
+
+def the_store_is_killed_and_the_job_goes_on(world):
+    chance = random.Random(f"{SEED} store")
+    for _ in range(KILLS):
+        process = world.start("--json", "--out", "out", *ENDLESS)
+        wait_for_step(process, 1)
+        time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
+        store = find(world, "tandem-store")
+        require(len(store) == 1, f"stores: {store}")
+        os.kill(store[0], signal.SIGKILL)
+        wait_for_step(process, 20)
+        require(find(world, "tandem-store") != store, "the store was not started anew")
+        process.send_signal(signal.SIGINT)
+        code, _, err = finish(process)
+        require(code == 0, f"exit code {code}: {err}")
+        world.require_clean()
+
+
+if __name__ == "__main__":
+    print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
+    sys.exit(main([an_engine_rank_is_killed, a_trainer_rank_is_killed, the_daemon_is_killed,
+                   the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
+                   the_store_is_killed_and_the_job_goes_on]))

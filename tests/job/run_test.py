@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""run_test.py - a short job runs to its end, goes on where it was left, and obeys its switches."""
+import filecmp
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+from support import (ENDLESS, SHORT, finish, main, numbers_of, require, steps_of, wait_for_step)
+
+DIFFERENCE_MAX = 5e-5
+DIFFERENCE_MEAN = 1e-6
+PHASES = {"ROLLOUT", "OFFLOAD_ENGINE", "TRAIN", "OFFLOAD_TRAINER", "UPDATE", "RESUME_ENGINE"}
+ROWS = {
+    "job": (PHASES, 1),
+    "trainer": ({"resume parameters", "resume optimizer", "step", "pause parameters", "send bucket 0"}, 4),
+    "engines": ({"generate", "resume weights", "resume kv_cache", "pause kv_cache", "bucket 0"}, 4),
+}
+
+
+def a_pipe_gets_one_plain_line_a_step(world):
+    code, out, err = world.run("--out", "out", *SHORT)
+    require(code == 0, f"exit code {code}: {err}")
+    require("\x1b" not in out and "\r" not in out and "━" not in out, f"not plain: {out!r}")
+    lines = out.splitlines()
+    require(lines[0].startswith("tandem ") and "  job out  redis embedded  4 virtual GPUs × 256 MiB" in lines[0],
+            f"first line: {lines[0]}")
+    require("gather groups {0,1}→0 {2,3}→2" in lines[1], f"second line: {lines[1]}")
+    require(sum(line.startswith("step ") for line in lines) == 4, f"not four steps: {out}")
+    require(lines[-1].startswith("reward ") and "trace out/trace.json" in lines[-1], f"last line: {lines[-1]}")
+    require(err == "", f"stderr: {err}")
+    for name in ("hf/config.json", "hf/model.safetensors", "hf/tokenizer.json", "checkpoint/state.json"):
+        require((world.path / "out" / name).is_file(), f"no {name}")
+    world.require_clean()
+
+
+def engines_agree_with_the_trainer_at_every_step(world):
+    code, out, err = world.run("--json", "--out", "out", *SHORT)
+    require(code == 0, f"exit code {code}: {err}")
+    steps = steps_of(out)
+    require([step["step"] for step in steps] == [1, 2, 3, 4], f"steps: {out}")
+    for step in steps:
+        metrics = step["metrics"]
+        require(0 < metrics["logprob_diff_max"] <= DIFFERENCE_MAX, f"step {step['step']}: {metrics}")
+        require(0 < metrics["logprob_diff_mean"] <= DIFFERENCE_MEAN, f"step {step['step']}: {metrics}")
+    versions = [step["version"] for step in steps]
+    require(versions == sorted(set(versions)), f"versions {versions} do not grow")
+
+
+def the_trace_has_every_phase_on_every_row(world):
+    code, _, err = world.run("--out", "out", *SHORT)
+    require(code == 0, f"exit code {code}: {err}")
+    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    seen = {}
+    for event in events:
+        if event["ph"] == "X":
+            require(event["dur"] >= 0, f"negative duration: {event}")
+            seen.setdefault((names[event["pid"]], event["tid"]), set()).add(event["name"])
+    for process, (wanted, rows) in ROWS.items():
+        found = sorted(row for row in seen if row[0] == process)
+        require(len(found) == rows, f"{process}: {len(found)} rows of {rows}")
+        for row in found:
+            require(wanted <= seen[row], f"{row}: no {sorted(wanted - seen[row])} among {sorted(seen[row])}")
+
+
+def a_resumed_run_has_the_same_numbers(world):
+    words = ["rollout.num_rollout=8", "rollout.warmup_steps=3", "job.save_interval=3", "--json"]
+    code, whole, err = world.run("--out", "whole", *words)
+    require(code == 0, f"exit code {code}: {err}")
+    process = world.start("--out", "parts", *words)
+    wait_for_step(process, 3)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    require(code == 0, f"interrupted: exit code {code}: {err}")
+    state = json.loads((world.path / "parts/checkpoint/state.json").read_text(encoding="utf-8"))
+    require(3 <= state["step"] < 8, f"saved at step {state['step']}")
+    code, rest, err = world.run("--resume", "parts", *words)
+    require(code == 0, f"resumed: exit code {code}: {err}")
+    expected = [numbers_of(step) for step in steps_of(whole)][state["step"]:]
+    require([numbers_of(step) for step in steps_of(rest)] == expected,
+            f"other numbers after step {state['step']}:\n{rest}\n{whole}")
+    for name in ("checkpoint/hf/model.safetensors", "checkpoint/rank-0.safetensors"):
+        require(filecmp.cmp(world.path / "whole" / name, world.path / "parts" / name, shallow=False),
+                f"{name} has other bytes")
+    last = [json.loads(line)["note"].split(" on ")[0] for line in (whole.splitlines()[-1], rest.splitlines()[-1])]
+    require(last[0] == last[1], f"before and after: {last}")
+
+
+def a_checkpoint_is_found_where_a_kill_left_it(world):
+    process = world.start("--out", "out", "--json", "job.save_interval=1", *ENDLESS)
+    wait_for_step(process, 4)
+    process.kill()
+    finish(process)
+    world.require_clean()
+    state = json.loads((world.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
+    code, out, err = world.run("--resume", "out", "--json", *ENDLESS[1:], f"rollout.num_rollout={state['step'] + 1}")
+    require(code == 0, f"exit code {code}: {err}")
+    require([step["step"] for step in steps_of(out)] == [state["step"] + 1], f"resumed after {state}: {out}")
+
+
+def without_updates_engines_stay_as_they_were(world):
+    code, out, err = world.run("--json", "--out", "out", "update.enabled=false", *SHORT)
+    require(code == 0, f"exit code {code}: {err}")
+    require(len({step["version"] for step in steps_of(out)}) == 1, f"a new version: {out}")
+    before, after = json.loads(out.splitlines()[-1])["note"].split(" on ")[0].split()[1:4:2]
+    require(before == after, f"{before} became {after}")
+
+
+def interrupt(world, count, process):
+    wait_for_step(process, 2)
+    for _ in range(count):
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
+    return finish(process)
+
+
+def ctrl_c_finishes_the_step_and_saves(world):
+    process = world.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
+    code, out, err = interrupt(world, 1, process)
+    require(code == 0, f"exit code {code}: {err}")
+    require("interrupted after step" in out and "--resume out" in out, f"told: {out}")
+    require((world.path / "out/checkpoint/state.json").is_file(), "nothing saved")
+    json.loads((world.path / "out/trace.json").read_text(encoding="utf-8"))
+    world.require_clean()
+
+
+def ctrl_c_twice_leaves_at_once(world):
+    process = world.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
+    wait_for_step(process, 2)
+    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
+    code, _, err = finish(process)
+    require(code in (0, 1, -signal.SIGINT), f"exit code {code}: {err}")
+    world.require_clean()
+
+
+def a_terminal_gets_a_live_bar(world):
+    master, slave = pty.openpty()
+    process = world.start("--out", "out", *SHORT, stdout=slave, environment=world.environment(TERM="xterm"))
+    os.close(slave)
+    shown = b""
+    try:
+        while chunk := os.read(master, 65536):
+            shown += chunk
+    except OSError:
+        pass  # a terminal without a writer is an error on Linux
+    os.close(master)
+    code, _, err = finish(process)
+    text = shown.decode()
+    require(code == 0, f"exit code {code}: {err}")
+    require("\r\x1b[K" in text and "━" in text and "100%" in text, f"no bar: {text!r}")
+    for drawn in text.replace("\r\n", "\x1b[K").split("\x1b[K"):
+        require(len(drawn) < 81 or not drawn.startswith("step"), f"wider than the terminal: {drawn!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main([a_pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
+                   the_trace_has_every_phase_on_every_row, a_resumed_run_has_the_same_numbers,
+                   a_checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
+                   ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_at_once,
+                   a_terminal_gets_a_live_bar]))

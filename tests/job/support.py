@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""support.py - runs jobs in a world of their own and looks for what they leave behind."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JOB = ROOT / "examples" / "colocated_rl" / "job.yaml"
+SHORT = ["rollout.num_rollout=4", "rollout.warmup_steps=3"]
+ENDLESS = ["rollout.num_rollout=1000000", "rollout.warmup_steps=2"]
+LOST_MS = 120000  # a job that takes longer than this hangs
+
+
+class Failure(Exception):
+    """What a test promised and did not find."""
+
+
+def require(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+class World:
+    """A folder that is TMPDIR and working directory of what runs in it, so that every process and
+    every file of its jobs can be told from those of others."""
+
+    def __init__(self, build, slow=1.0):
+        self.build = pathlib.Path(build).resolve()
+        self.slow = slow  # how much longer things may take in this build
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="job-test-"))
+        self.tmp = self.path / "tmp"
+        self.tmp.mkdir()
+        self.shm = set(os.listdir("/dev/shm"))
+
+    def environment(self, **more):
+        environment = dict(os.environ, TMPDIR=str(self.tmp), OPENBLAS_NUM_THREADS="1", **more)
+        for name in ("TANDEM_ADDRESS", "TANDEM_REDIS", "NO_COLOR"):
+            environment.pop(name, None)
+        return environment
+
+    def start(self, *words, job=JOB, **options):
+        """tandem run, with the library of this build."""
+        library = self.build / "examples" / "colocated_rl" / "colocated_rl.so"
+        return self.tandem("run", str(job), f"job.library={library}", *words, **options)
+
+    def tandem(self, *words, environment=None, **options):
+        options.setdefault("stdout", subprocess.PIPE)
+        options.setdefault("stderr", subprocess.PIPE)
+        return subprocess.Popen([str(self.build / "tandem"), *map(str, words)], cwd=self.path,
+                                env=environment or self.environment(), text=True, **options)
+
+    def run(self, *words, **options):
+        """To its end: (exit code, stdout, stderr)."""
+        return finish(self.start(*words, **options))
+
+    def processes(self):
+        """{pid: name} of all that have this world's folder in their environment, working directory
+        or open files; zombies, which have none of these, are their parents' business."""
+        mark = str(self.path)
+        found = {}
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid() and belongs(int(entry), mark):
+                found[int(entry)] = name_of(int(entry))
+        return found
+
+    def left_behind(self):
+        left = [f"process {pid} ({name})" for pid, name in self.processes().items()]
+        left += [f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - self.shm)]
+        left += [f"$TMPDIR/{name}" for name in sorted(os.listdir(self.tmp))]
+        return left
+
+    def require_clean(self, within_s=2.0):
+        """Nothing is left; what is still going away gets a moment."""
+        end = time.monotonic() + within_s * self.slow
+        left = self.left_behind()
+        while left and time.monotonic() < end:
+            time.sleep(0.02)
+            left = self.left_behind()
+        require(not left, "left behind: " + ", ".join(left))
+
+    def clear(self):
+        """As it was made, by force."""
+        while left := self.processes():
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        shutil.rmtree(self.tmp, ignore_errors=True)
+        self.tmp.mkdir()
+
+    def destroy(self):
+        self.clear()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def belongs(pid, mark):
+    folder = f"/proc/{pid}"
+    try:
+        if mark in os.readlink(f"{folder}/cwd"):
+            return True
+        with open(f"{folder}/environ", "rb") as file:
+            if mark.encode() in file.read():
+                return True
+        return any(mark in os.readlink(f"{folder}/fd/{fd}") for fd in os.listdir(f"{folder}/fd"))
+    except OSError:
+        return False  # it has ended
+
+
+def name_of(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "?"
+
+
+def finish(process):
+    try:
+        out, err = process.communicate(timeout=LOST_MS / 1000)
+    except subprocess.TimeoutExpired as error:
+        process.kill()
+        raise Failure(f"no end after {LOST_MS} ms") from error
+    return process.returncode, out, err
+
+
+def steps_of(out):
+    """The steps of reinforcement among lines of JSON; every line must be an object."""
+    objects = [json.loads(line) for line in out.splitlines()]
+    require(all(isinstance(item, dict) for item in objects), "a line of --json is no object")
+    return [item for item in objects if item.get("kind") == "step"]
+
+
+def numbers_of(step):
+    """What must not depend on the machine or the moment."""
+    return step["step"], step["reward"], step["kl"], tuple(sorted(step["metrics"].items()))
+
+
+def wait_for_step(process, number):
+    """Reads until a step line of at least this number has come."""
+    for line in process.stdout:
+        item = json.loads(line)
+        if item.get("kind") == "step" and item["step"] >= number:
+            return
+    raise Failure(f"ended before step {number}: {process.stderr.read()}")
+
+
+def safetensors(tensors):
+    """The bytes of a file with these tensors: {name: (dtype, shape, bytes)}."""
+    header, body = {}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + body
+
+
+def main(tests):
+    """PROGRAM BUILD_DIR [SLOW]: each test gets a world; all run, all failures are told."""
+    failed = 0
+    for test in tests:
+        world = World(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
+        begin = time.monotonic()
+        try:
+            test(world)
+            print(f"ok      {test.__name__} ({time.monotonic() - begin:.1f} s)", flush=True)
+        except Failure as failure:
+            failed += 1
+            print(f"FAILED  {test.__name__}: {failure}", flush=True)
+        finally:
+            world.destroy()
+    return 1 if failed else 0
