@@ -237,7 +237,9 @@ static tdm_status save_if_due(struct tdm__controller *controller)
         !tdm__controller_is_interrupted(controller)) {
         return TDM_OK;
     }
-    return tdm__checkpoint_save(&controller->crew, controller->options->out, &state);
+    TDM_TRY(tdm__checkpoint_save(&controller->crew, controller->options->out, &state));
+    controller->saved = true;
+    return TDM_OK;
 }
 
 tdm_status tdm__controller_train(struct tdm__controller *controller)
@@ -257,6 +259,7 @@ tdm_status tdm__controller_train(struct tdm__controller *controller)
     TDM_TRY(train_step(controller, &batch, spec->rollout_batch_size));
     tdm__rollout_fini(&controller->rollout);
     controller->step++;
+    controller->saved = false;
     controller->numbers.metrics = &controller->metrics;
     controller->numbers.kl = tdm__metrics_find(&controller->metrics, "kl", NAN);
     return save_if_due(controller);

@@ -29,6 +29,7 @@ struct tdm__controller {
     struct tdm__phase phase;
     bool started;           /* ranks have their first weights */
     uint32_t step;          /* of reinforcement, done */
+    bool saved;             /* the checkpoint is of this step */
     uint64_t version_floor; /* versions of an earlier run end here */
     double before;          /* greedy exact match on unseen rows; NAN: not measured */
     double after;

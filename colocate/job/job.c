@@ -315,7 +315,7 @@ static tdm_status run_step(struct tdm__controller *controller)
     TDM_TRY(in_rollout(controller, tdm__controller_rollout));
     TDM_TRY(turn(controller, TDM__PHASE_ROLLOUT_DONE));
     tdm__progress_show(&controller->progress, &controller->numbers);
-    TDM_TRY(tdm__controller_trace(controller));
+    TDM_TRY(tdm__wrap(tdm__controller_trace(controller), "trace, step %u", controller->step));
     if (interval > 0 && controller->step % interval == 0 &&
         !tdm__controller_is_finished(controller)) {
         TDM_TRY(in_rollout(controller, measure_between));
@@ -331,8 +331,9 @@ static tdm_status run_steps(struct tdm__controller *controller)
         TDM_TRY(in_rollout(controller, measure_before));
     }
     while (!tdm__controller_is_finished(controller)) {
-        if (tdm__controller_is_interrupted(controller)) {
-            return TDM_OK; /* the step that was under way is saved */
+        /* Where the step had passed its save when the user asked, one more is made. */
+        if (tdm__controller_is_interrupted(controller) && controller->saved) {
+            return TDM_OK;
         }
         TDM_TRY(run_step(controller));
     }
