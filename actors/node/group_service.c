@@ -65,7 +65,7 @@ static void removed(void *arg, tdm_status status, const char *detail)
     struct group *group = arg;
     struct tdm__node *node = group->node;
 
-    if (status != TDM_OK) {
+    if (status != TDM_OK && !node->stopping) {
         tdm__log(TDM__WARN, "groups", "removing a group: %s: %s", tdm_strerror(status), detail);
     }
     if (group->removal != NULL && status == TDM_OK) {
