@@ -101,6 +101,9 @@ static tdm_status read_shape(struct settings *settings, const tdm_config *config
     char nested_path[KEY_BYTES_MAX];
     char eps_path[KEY_BYTES_MAX];
     char tie_path[KEY_BYTES_MAX];
+    char refusal[256];
+    const char *section = prefix[0] == '\0' ? "" : "model";
+    tdm_status status;
     double theta;
     double eps;
 
@@ -119,7 +122,12 @@ static tdm_status read_shape(struct settings *settings, const tdm_config *config
     TDM_TRY(tdm_config_bool(config, tie_path, 1, &shape->tie_word_embeddings));
     shape->rope_theta = (float)theta;
     shape->rms_norm_eps = (float)eps;
-    return model_shape_check(shape);
+    status = model_shape_check(shape);
+    if (status != TDM_OK) {
+        (void)snprintf(refusal, sizeof(refusal), "%s", tdm_error_detail());
+        return tdm_fail(status, "%s: %s", tdm_config_where(config, section), refusal);
+    }
+    return TDM_OK;
 }
 
 static tdm_status read_model(struct settings *settings, const tdm_config *config)

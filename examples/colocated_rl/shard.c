@@ -106,7 +106,7 @@ static tdm_status read_slice(struct shard *shard, const tdm_safetensors *file,
     tdm_status status;
 
     if (view == NULL) {
-        return tdm_fail(TDM_E_NOT_FOUND, "the checkpoint has no tensor %s", info->name);
+        return tdm_fail(TDM_E_NOT_FOUND, "model.safetensors has no tensor %s", info->name);
     }
     whole = malloc(tdm_tensor_bytes(info));
     if (whole == NULL) {
