@@ -8,20 +8,22 @@ import sys
 
 from support import JOB, ROOT, SHORT, Failure, finish, main, require, safetensors
 
-# What is replaced in the job file, by what, and what the error must say after "job.yaml:LINE: "; the
-# line is that of the replacement, or of the setting that the message begins with.
+# These are told with the line of another setting than the broken one.
+ELSEWHERE = ("model.num_attention_heads is 7, not a multiple of num_key_value_heads 4",
+             "trainer.num_ranks is 4, but cluster.num_gpus is 3", "are 1.1 of a GPU; lower one of them")
+# What is replaced in the job file, by what, and what the error must say after "job.yaml:LINE: ".
 BROKEN = [
     ("num_gpus: 4", "num_gpus: many", "cluster.num_gpus"),
     ("num_gpus: 4", "num_gpus: 0", "cluster.num_gpus is 0, it wants 1 to 64"),
     ("num_gpus: 4", "num_gpu: 4", "unknown setting cluster.num_gpu; did you mean cluster.num_gpus?"),
-    ("num_gpus: 4", "num_gpus: 3", "trainer.num_ranks is 4, but cluster.num_gpus is 3"),
+    ("num_gpus: 4", "num_gpus: 3", ELSEWHERE[1]),
     ("cluster:", "clutser:", 'unknown section "clutser"; did you mean cluster?'),
-    ("gpu_bytes: 256 MiB", "gpu_bytes: 256 apples", "cluster.gpu_bytes wants bytes"),
+    ("gpu_bytes: ", "gpu_bytes: 256 apples #", "cluster.gpu_bytes wants bytes"),
     ("device: host", "device: abacus", 'cluster.device is "abacus", it wants host or cuda'),
     ("num_engines: 2", "num_engines: 3", "engine.num_engines is 3"),
     ("rollout_num_gpus_per_engine: 2", "rollout_num_gpus_per_engine: 3",
      "engine.rollout_num_gpus_per_engine is 3, but 4 trainer GPUs do not divide into engines of 3"),
-    ("num_gpus_per_actor: 0.4", "num_gpus_per_actor: 0.9", "are 1.1 of a GPU; lower one of them"),
+    ("num_gpus_per_actor: 0.4", "num_gpus_per_actor: 0.9", ELSEWHERE[2]),
     ("rollout_batch_size: 64", "rollout_batch_size: 63", "63 prompts do not divide over 4 trainer ranks"),
     ("rollout_batch_size: 64", "rollout_batch_size: -1", "rollout.rollout_batch_size is -1"),
     ("temperature: 1.0", "temperature: [1, 2]", "rollout.temperature"),
@@ -30,9 +32,8 @@ BROKEN = [
     ("  seed: 0", "  seed: 0\n  seed: 1", "seed"),
     ("  seed: 0", "\tseed: 0", ""),
     ("  lr: 2e-3", "  lr: fast", "trainer.lr"),
-    ("num_attention_heads: 8", "num_attention_heads: 7", "model.num_attention_heads"),
+    ("num_attention_heads: 8", "num_attention_heads: 7", ELSEWHERE[0]),
 ]
-ELSEWHERE = ("trainer.num_ranks is 4, but cluster.num_gpus is 3", "are 1.1 of a GPU; lower one of them")
 # Words after "run", exit code, what stderr must match.
 WORDS = [
     (["run"], 2, "run wants more words\n\nusage: tandem run FILE"),
@@ -58,8 +59,7 @@ def refused(world, words, code, wanted, **options):
 
 
 def run_words(world, *words):
-    library = world.build / "examples" / "colocated_rl" / "colocated_rl.so"
-    return ["run", JOB, f"job.library={library}", "--out", "out", *SHORT, *words]
+    return ["run", JOB, f"job.library={world.library()}", "--out", "out", *SHORT, *words]
 
 
 def together(cases):

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from support import ENDLESS, Failure, finish, main, require, wait_for_step
+from support import ENDLESS, SHORT, Failure, finish, main, require, wait_for_step
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = int(os.environ.get("TANDEM_KILLS", "3"))
@@ -24,10 +24,10 @@ def find(world, name):
     return [pid for pid, found in world.processes().items() if found == name]
 
 
-def kill_at_a_moment(world, chance, choose):
+def kill_at_a_moment(world, chance, choose, prepare):
     """Starts a job, kills what choose() names in the middle of a step: (victim pid, exit code,
     seconds until its end, stderr)."""
-    process = world.start("--json", "--out", "out", *ENDLESS, environment=world.environment(TANDEM_LOG="error"))
+    process = world.start("--json", "--out", "out", *ENDLESS, **prepare(world))
     wait_for_step(process, 1)
     victims = choose(world, process)
     require(victims, f"nobody to kill among {world.processes()}")
@@ -39,16 +39,20 @@ def kill_at_a_moment(world, chance, choose):
     return victims[0], code, time.monotonic() - begin, err
 
 
-def each_moment(world, kind, choose, check):
+def require_clean(world):
+    world.require_clean()
+
+
+def each_moment(world, kind, choose, check, after=require_clean, prepare=lambda world: {}):
     chance = random.Random(f"{SEED} {kind}")
     wrong = []
     for number in range(KILLS):
         try:
-            victim, code, took_s, err = kill_at_a_moment(world, chance, choose)
+            victim, code, took_s, err = kill_at_a_moment(world, chance, choose, prepare)
             require(took_s <= TOLD_S * world.slow, f"told after {took_s:.1f} s: {err}")
             check(victim, code, err)
             print(f"        {kind} {number}: {took_s * 1000:.0f} ms: {err.strip()}")
-            world.require_clean()
+            after(world)
         except Failure as failure:
             wrong.append(f"{kind} {number}: {failure}")
             world.clear()
@@ -75,6 +79,15 @@ def warden_died(_, code, err):
     require("warden" in err or "tandemd" in err or "node" in err, f"does not say who died: {err!r}")
 
 
+def require_swept(world):
+    """Nobody outlives the warden to remove its folder: the next node does."""
+    left = world.left_after_a_moment()
+    require(all(thing.startswith("$TMPDIR/tandem-") for thing in left), f"left behind: {left}")
+    code, _, err = world.run("--out", "out", *SHORT)
+    require(code == 0, f"the next job: exit code {code}: {err}")
+    world.require_clean()
+
+
 def driver_died(_, code, err):
     require(code == -signal.SIGKILL, f"exit code {code}: {err}")
 
@@ -94,7 +107,8 @@ def the_daemon_is_killed(world):
 
 
 def the_warden_is_killed(world):
-    each_moment(world, "warden", lambda world, process: find(world, "tandem-warden"), warden_died)
+    each_moment(world, "warden", lambda world, process: find(world, "tandem-warden"), warden_died,
+                require_swept)
 
 
 def the_driver_is_killed(world):
@@ -123,8 +137,29 @@ def the_store_is_killed_and_the_job_goes_on(world):
         world.require_clean()
 
 
+def with_detached_child(world):
+    """A job whose engine/0/0 has started a process in a session of its own."""
+    return dict(library=world.build / "tests" / "detached_library.so",
+                environment=world.environment(TANDEM_TEST_JOB=str(world.library())))
+
+
+def a_detached_child_of_a_killed_rank_goes_with_it(world):
+    each_moment(world, "detached", lambda world, process: find(world, "engine/0/0"), rank_died("engine/0/0"),
+                prepare=with_detached_child)
+
+
+def a_detached_child_goes_with_a_killed_driver(world):
+    process = world.start("--json", "--out", "out", *ENDLESS, **with_detached_child(world))
+    wait_for_step(process, 1)
+    require(len(find(world, "sleep")) == 1, f"no detached child among {world.processes()}")
+    process.kill()
+    finish(process)
+    world.require_clean()
+
+
 if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
     sys.exit(main([an_engine_rank_is_killed, a_trainer_rank_is_killed, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
-                   the_store_is_killed_and_the_job_goes_on]))
+                   the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
+                   a_detached_child_goes_with_a_killed_driver]))

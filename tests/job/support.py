@@ -45,10 +45,12 @@ class World:
             environment.pop(name, None)
         return environment
 
-    def start(self, *words, job=JOB, **options):
-        """tandem run, with the library of this build."""
-        library = self.build / "examples" / "colocated_rl" / "colocated_rl.so"
-        return self.tandem("run", str(job), f"job.library={library}", *words, **options)
+    def library(self):
+        return self.build / "examples" / "colocated_rl" / "colocated_rl.so"
+
+    def start(self, *words, library=None, **options):
+        """tandem run, of the example's job with this build's library."""
+        return self.tandem("run", JOB, f"job.library={library or self.library()}", *words, **options)
 
     def tandem(self, *words, environment=None, **options):
         options.setdefault("stdout", subprocess.PIPE)
@@ -76,13 +78,17 @@ class World:
         left += [f"$TMPDIR/{name}" for name in sorted(os.listdir(self.tmp))]
         return left
 
-    def require_clean(self, within_s=2.0):
-        """Nothing is left; what is still going away gets a moment."""
-        end = time.monotonic() + within_s * self.slow
+    def left_after_a_moment(self):
+        """What is still going away gets two seconds."""
+        end = time.monotonic() + 2 * self.slow
         left = self.left_behind()
         while left and time.monotonic() < end:
             time.sleep(0.02)
             left = self.left_behind()
+        return left
+
+    def require_clean(self):
+        left = self.left_after_a_moment()
         require(not left, "left behind: " + ", ".join(left))
 
     def clear(self):
@@ -158,6 +164,7 @@ def safetensors(tensors):
         header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(body), len(body) + len(data)]}
         body += data
     text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
     return struct.pack("<Q", len(text)) + text + body
 
 
