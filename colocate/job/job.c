@@ -346,6 +346,7 @@ static void tell_result(struct tdm__controller *controller)
 {
     const char *out = controller->options->out;
 
+    tdm__progress_end(&controller->progress);
     if (tdm__controller_is_finished(controller)) {
         tdm__progress_note(&controller->progress,
                            "reward %.3f → %.3f on %u unseen prompts      checkpoint %s/hf "

@@ -12,7 +12,8 @@
 /* ---- text ---------------------------------------------------------------------------------
  */
 
-enum { FIELDS_MAX = 8, FIELD_BYTES = 128, BAR_COLUMNS = 24, COLUMNS_DEFAULT = 80 };
+enum { FIELDS_MAX = 8, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
+enum { BAR_LONG = 24, BAR_SHORT = 10, BAR_WANTS = 50 }; /* columns */
 
 struct fields {
     uint32_t count;
@@ -37,20 +38,25 @@ static void add_ms(struct fields *fields, const char *name, double ms, const cha
     }
 }
 
-static void add_bar(struct fields *fields, const struct tdm__progress_step *step)
+/* Behind the count, in its field. */
+static void append_bar(struct fields *fields, const struct tdm__progress_step *step,
+                       uint32_t width)
 {
     double part = step->steps_count == 0 ? 1 : (double)step->step / step->steps_count;
-    uint32_t halves = (uint32_t)(fmin(part, 1) * 2 * BAR_COLUMNS);
-    char bar[FIELD_BYTES - 8] = "";
+    uint32_t halves = (uint32_t)(fmin(part, 1) * 2 * width);
+    char *text = fields->text[fields->count - 1];
+    size_t used = strlen(text);
+    char bar[FIELD_BYTES] = "";
 
-    for (uint32_t column = 0; column < BAR_COLUMNS; column++) {
+    for (uint32_t column = 0; column < width; column++) {
         const char *piece = 2 * column + 1 < halves    ? "━"
                             : 2 * column + 1 == halves ? "╸"
                                                        : " ";
 
         strncat(bar, piece, sizeof(bar) - strlen(bar) - 1);
     }
-    add(fields, "%s %3.0f%%", bar, floor(fmin(part, 1) * 100));
+    (void)snprintf(text + used, FIELD_BYTES - used, " %s %3.0f%%", bar,
+                   floor(fmin(part, 1) * 100));
 }
 
 /* "2e-7", where printf would say "2e-07". */
@@ -97,20 +103,16 @@ static uint32_t columns_of(const char *text)
 }
 
 /* Joins what fits, from the first on; false if something was left out. */
-static bool join(const struct fields *fields, bool with_bar, uint32_t columns,
-                 char text[TDM__PROGRESS_BYTES])
+static bool join(const struct fields *fields, uint32_t columns, char text[TDM__PROGRESS_BYTES])
 {
     size_t used = 0;
     uint32_t used_columns = 0;
 
     text[0] = '\0';
     for (uint32_t i = 0; i < fields->count; i++) {
-        uint32_t gap = i == 0 ? 0 : i == 1 && with_bar ? 1 : 2;
+        uint32_t gap = i == 0 ? 0 : 2;
         uint32_t wanted = gap + columns_of(fields->text[i]);
 
-        if (i == 1 && !with_bar) {
-            continue;
-        }
         if ((columns > 0 && used_columns + wanted > columns) ||
             used + gap + strlen(fields->text[i]) >= TDM__PROGRESS_BYTES) {
             return false;
@@ -122,17 +124,28 @@ static bool join(const struct fields *fields, bool with_bar, uint32_t columns,
     return true;
 }
 
-void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
-                        char text[TDM__PROGRESS_BYTES])
+/* With a bar of that width, or 0 for none. */
+static bool compose(const struct tdm__progress_step *step, uint32_t bar, uint32_t columns,
+                    char text[TDM__PROGRESS_BYTES])
 {
     struct fields fields = {.count = 0};
 
     add(&fields, "%s %3u/%u", step->supervised ? "warm-up" : "step", step->step,
         step->steps_count);
-    add_bar(&fields, step);
+    if (bar > 0) {
+        append_bar(&fields, step, bar);
+    }
     add_numbers(&fields, step);
-    if (columns == 0 || !join(&fields, true, columns, text)) {
-        (void)join(&fields, false, columns, text);
+    return join(&fields, columns, text);
+}
+
+void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
+                        char text[TDM__PROGRESS_BYTES])
+{
+    if (columns < BAR_WANTS) {
+        (void)compose(step, 0, columns, text);
+    } else if (!compose(step, BAR_LONG, columns, text)) {
+        (void)compose(step, BAR_SHORT, columns, text);
     }
 }
 

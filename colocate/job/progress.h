@@ -26,8 +26,8 @@ struct tdm__progress_step {
 
 enum { TDM__PROGRESS_BYTES = 2048 };
 
-/* The line, at most `columns` wide: what does not fit is left out, the bar first, then fields
- * from the end.  0 columns: no bar, no limit. */
+/* The line, at most `columns` wide: where it does not fit, the bar is shorter and fields are
+ * left out from the end; a narrow line has no bar.  0 columns: no bar, no limit. */
 void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
                         char text[TDM__PROGRESS_BYTES]);
 /* One JSON object without a newline. */
