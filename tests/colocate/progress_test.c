@@ -59,6 +59,9 @@ static void a_line_is_never_wider_than_the_terminal(void **state)
         }
         assert_in_range(used, 0, columns);
     }
+    tdm__progress_text(&step, 79, text);
+    assert_string_equal(text, "step  12/150 ╸            8%  reward 0.31  "
+                              "kl(engine‖trainer) 2e-7");
     tdm__progress_text(&step, 30, text);
     assert_string_equal(text, "step  12/150  reward 0.31");
 }
