@@ -11,7 +11,7 @@
 
 enum { IMPORTS_MAX = 16 };
 
-enum receiver_phase { RECEIVER_IDLE, RECEIVER_STAGING, RECEIVER_VOTED };
+enum receiver_phase { RECEIVER_IDLE, RECEIVER_STAGING, RECEIVER_VOTED, RECEIVER_FLIPPED };
 
 /* A sender's block, mapped here until the update is over: while it is, its pages cannot go. */
 struct import {
@@ -118,6 +118,8 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
                                uint64_t epoch)
 {
     if (epoch > receiver->epoch) {
+        drop_imports(
+            receiver); /* of an update that is over, or this one would not have begun */
         receiver->epoch = epoch;
         receiver->update = *update;
         receiver->phase = RECEIVER_STAGING;
@@ -139,7 +141,7 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
 
 /* Maps a block of a sender, once per update. */
 static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm__id *key,
-                               void **address_out)
+                               const struct import **import_out)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
     struct import import;
@@ -147,7 +149,7 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
 
     for (uint32_t i = 0; i < receiver->imports_count; i++) {
         if (tdm__id_equal(&receiver->imports[i].block->key, key)) {
-            *address_out = receiver->imports[i].address;
+            *import_out = &receiver->imports[i];
             return TDM_OK;
         }
     }
@@ -166,27 +168,45 @@ static tdm_status import_block(struct tdm__receiver *receiver, const struct tdm_
         device->ops->release(device, &import.block, 1);
         return status;
     }
-    receiver->imports[receiver->imports_count++] = import;
-    *address_out = import.address;
+    receiver->imports[receiver->imports_count] = import;
+    *import_out = &receiver->imports[receiver->imports_count++];
     return TDM_OK;
 }
 
-/* A record's storage offset counts from its block's beginning. */
+/* Maps a storage; its offset counts from its block's beginning. */
+static tdm_status open_storage(struct tdm__receiver *receiver,
+                               const struct tdm__storage_record *storage,
+                               const char **address_out)
+{
+    const struct import *import;
+
+    if (storage->flags != 0) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "a storage that is read after event %llu",
+                         (unsigned long long)storage->event);
+    }
+    TDM_TRY(import_block(receiver, &storage->key, &import));
+    if (storage->allocation_bytes != import->block->size_bytes) {
+        return tdm__fail(
+            TDM_E_PROTOCOL, "a storage in an allocation of %llu bytes, which has %zu",
+            (unsigned long long)storage->allocation_bytes, import->block->size_bytes);
+    }
+    *address_out = (const char *)import->address + storage->offset_bytes;
+    return TDM_OK;
+}
+
 static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__handles *handles)
 {
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
         const struct tdm__storage_record *storage = &handles->storages[record->storage];
-        void *block;
+        const char *address;
 
-        TDM_TRY(import_block(receiver, &storage->key, &block));
-        receiver->views[i] = tdm__handles_view(handles, i, receiver->options.manifest,
-                                               (char *)block + storage->offset_bytes);
+        TDM_TRY(open_storage(receiver, storage, &address));
+        receiver->views[i] = tdm__handles_view(handles, i, receiver->options.manifest, address);
         if (!tdm__tensor_is_contiguous(&receiver->views[i])) {
             return tdm__fail(TDM_E_UNSUPPORTED, "tensor %s is not contiguous in its bucket",
                              receiver->views[i].info.name);
         }
-        receiver->sums[record->tensor] = record->checksum;
     }
     return TDM_OK;
 }
@@ -203,15 +223,38 @@ static tdm_status verify(const struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
+static tdm_status need_shadow(const struct tdm__receiver *receiver)
+{
+    return tdm_region_is_resident(receiver->shadow)
+               ? TDM_OK
+               : tdm__fail(TDM_E_STATE,
+                           "a bucket came before the shadow of the weights has memory");
+}
+
 static tdm_status load(struct tdm__receiver *receiver, uint32_t views_count)
 {
-    if (!tdm_region_is_resident(receiver->shadow)) {
-        return tdm__fail(TDM_E_STATE,
-                         "a bucket came before the shadow of the weights has memory");
-    }
     return receiver->options.ops->load(receiver->options.state,
                                        tdm_region_address(receiver->shadow), receiver->views,
                                        views_count);
+}
+
+/* A bucket that is loaded again, and not to its end, has spoiled what it brought before: its
+ * tensors count as here, with their sums, only after the whole of it. */
+static tdm_status load_records(struct tdm__receiver *receiver,
+                               const struct tdm__handles *handles)
+{
+    const struct tdm__tensor_record *records = handles->tensors;
+    uint32_t count = handles->header.tensors_count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        receiver->staged[records[i].tensor] = 0;
+    }
+    TDM_TRY(load(receiver, count));
+    for (uint32_t i = 0; i < count; i++) {
+        receiver->staged[records[i].tensor] = 1;
+        receiver->sums[records[i].tensor] = records[i].checksum;
+    }
+    return TDM_OK;
 }
 
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
@@ -220,16 +263,13 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
     TDM_TRY(tdm__handles_check_place(handles, &receiver->options.place.node,
                                      &receiver->options.place.gpu));
     TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
+    TDM_TRY(need_shadow(receiver));
     TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
     TDM_TRY(make_views(receiver, handles));
     if (receiver->options.verify) {
         TDM_TRY(verify(receiver, handles));
     }
-    TDM_TRY(load(receiver, handles->header.tensors_count));
-    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
-        receiver->staged[handles->tensors[i].tensor] = 1;
-    }
-    return TDM_OK;
+    return load_records(receiver, handles);
 }
 
 tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes)
@@ -278,8 +318,12 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
     tdm_safetensors *file;
     tdm_status status;
 
+    TDM_TRY(need_shadow(receiver));
     TDM_TRY(tdm_safetensors_open(path, &file));
     status = enter_update(receiver, update, epoch);
+    if (status == TDM_OK) {
+        memset(receiver->staged, 0, count); /* until all of the file is loaded */
+    }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         status = tdm__wrap(take_file_tensor(receiver, file, i), "%s", path);
     }
@@ -300,7 +344,8 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 {
     const struct tdm__manifest *manifest = receiver->options.manifest;
 
-    if (receiver->phase == RECEIVER_IDLE || !tdm__id_equal(update, &receiver->update)) {
+    if ((receiver->phase != RECEIVER_STAGING && receiver->phase != RECEIVER_VOTED) ||
+        !tdm__id_equal(update, &receiver->update)) {
         return tdm__fail(TDM_E_STATE, "nothing of this update has come");
     }
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
@@ -317,7 +362,6 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 
 static tdm_status leave_update(struct tdm__receiver *receiver)
 {
-    receiver->phase = RECEIVER_IDLE;
     drop_imports(receiver);
     return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow)
                                                     : TDM_OK;
@@ -325,20 +369,21 @@ static tdm_status leave_update(struct tdm__receiver *receiver)
 
 tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update)
 {
-    if (!tdm__id_equal(update, &receiver->update)) {
+    if ((receiver->phase != RECEIVER_VOTED && receiver->phase != RECEIVER_FLIPPED) ||
+        !tdm__id_equal(update, &receiver->update)) {
         return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
     }
-    if (receiver->phase == RECEIVER_IDLE) {
-        return TDM_OK; /* flipped before */
+    if (receiver->phase == RECEIVER_VOTED) {
+        TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
+        receiver->phase = RECEIVER_FLIPPED;
     }
-    if (receiver->phase != RECEIVER_VOTED) {
-        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
-    }
-    TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
     return leave_update(receiver);
 }
 
 tdm_status tdm__receiver_drop(struct tdm__receiver *receiver)
 {
+    if (receiver->phase != RECEIVER_FLIPPED) {
+        receiver->phase = RECEIVER_IDLE;
+    }
     return leave_update(receiver);
 }

@@ -158,6 +158,9 @@ tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
     size_t part_bytes = sender->plan->buckets[bucket].part_bytes_max;
     const char *parts = sender->parts;
 
+    if (!tdm_region_is_resident(sender->bucket)) {
+        return tdm__fail(TDM_E_STATE, "a bucket is to be filled before it has memory");
+    }
     TDM_TRY(find_slices(sender));
     tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part);
     TDM_TRY(tdm_group_all_gather(options->group, sender->part, part_bytes, sender->parts));
