@@ -1,0 +1,551 @@
+/* receiver_test.c - an engine rank loads what was sent, or nothing, and flips all at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/receiver.h"
+
+#include "colocate/weights/handle.h"
+#include "tests/support/weight_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB    ((size_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+static int set_up(void **state)
+{
+    *state = weight_world_open("receiver", true);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    weight_world_close(*state);
+    return 0;
+}
+
+static void assert_told(const char *words)
+{
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+/* A copy of a bucket's description, to be spoiled. */
+struct description {
+    struct tdm_bytes bytes;
+    unsigned char *copy;
+    struct tdm__handles_header *header;
+    struct tdm__storage_record *storage;
+    struct tdm__tensor_record *tensors;
+};
+
+static struct description describe(struct weight_world *world, uint32_t bucket)
+{
+    struct tdm_bytes bytes = weight_world_describe(world, 0, bucket);
+    struct description description = {.copy = malloc(bytes.size_bytes)};
+
+    assert_non_null(description.copy);
+    memcpy(description.copy, bytes.data, bytes.size_bytes);
+    description.bytes = (struct tdm_bytes){description.copy, bytes.size_bytes};
+    description.header = (void *)description.copy;
+    description.storage = (void *)(description.copy + sizeof(*description.header));
+    description.tensors = (void *)(description.storage + 1);
+    return description;
+}
+
+/* Stages it and frees it. */
+static tdm_status stage(struct weight_world *world, struct description *description)
+{
+    tdm_status status = tdm__receiver_stage(world->receiver, description->bytes);
+
+    free(description->copy);
+    return status;
+}
+
+/* ---- what arrives -------------------------------------------------------------------------
+ */
+
+static void every_tensor_arrives_byte_for_byte(void **state)
+{
+    struct weight_world *world = *state;
+
+    assert_true(tdm__sender_buckets_count(world->senders[0]) > 1);
+    weight_world_commit(world);
+    assert_true(weight_world_serves_truth(world));
+    assert_int_equal(world->engine.begins, 1);
+    assert_int_equal(world->engine.completes, 1);
+    assert_int_equal(world->engine.loads, tdm__sender_buckets_count(world->senders[0]));
+}
+
+static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash hash;
+
+    weight_world_begin(world);
+    for (uint32_t i = 0; i < tdm__sender_buckets_count(world->senders[0]); i++) {
+        TRY(weight_world_fill(world, i));
+        TRY(tdm__receiver_stage(world->receiver, weight_world_describe(world, 1, i)));
+    }
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    assert_true(weight_world_serves_truth(world));
+}
+
+static void paused_weights_are_read_from_their_host_copies(void **state)
+{
+    struct weight_world *world = *state;
+
+    TRY(tdm__regions_pause(world->regions[0], "params"));
+    weight_world_commit(world);
+    assert_true(weight_world_serves_truth(world));
+}
+
+static void update_follows_update_at_the_same_address(void **state)
+{
+    struct weight_world *world = *state;
+    void *address = tdm_region_address(world->weights);
+
+    for (int i = 0; i < 5; i++) {
+        weight_world_learn(world);
+        assert_false(weight_world_serves_truth(world));
+        weight_world_commit(world);
+        assert_true(weight_world_serves_truth(world));
+        assert_ptr_equal(tdm_region_address(world->weights), address);
+    }
+}
+
+static void the_vote_is_the_bytes_alone(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash hashes[3];
+
+    for (int i = 0; i < 3; i++) {
+        if (i == 2) {
+            weight_world_learn(world);
+        }
+        weight_world_begin(world);
+        weight_world_send_all(world);
+        TRY(tdm__receiver_prepare(world->receiver, &world->update, &hashes[i]));
+        TRY(tdm__receiver_prepare(world->receiver, &world->update, &hashes[i]));
+        TRY(tdm__receiver_flip(world->receiver, &world->update));
+    }
+    assert_true(tdm__hash_equal(&hashes[0], &hashes[1]));
+    assert_false(tdm__hash_equal(&hashes[0], &hashes[2]));
+}
+
+/* ---- what is refused ----------------------------------------------------------------------
+ */
+
+/* Another process scribbles over the bucket, `offset` bytes into it. */
+static void flip_a_byte(struct weight_world *world, const struct tdm__id *key, size_t offset)
+{
+    struct tdm__device *device = world->gpu->devices[1];
+    struct tdm__block *block;
+    void *address;
+
+    TRY(device->ops->import(device, key, &block));
+    TRY(device->ops->reserve(device, block->size_bytes, &address));
+    TRY(device->ops->map(device, address, block, TDM__READ_WRITE));
+    ((unsigned char *)address)[offset] ^= 0x10;
+    TRY(device->ops->unmap(device, address, block->size_bytes));
+    device->ops->unreserve(device, address, block->size_bytes);
+    device->ops->release(device, &block, 1);
+}
+
+static void one_flipped_byte_is_refused_by_the_name_of_its_tensor(void **state)
+{
+    struct weight_world *world = *state;
+    struct description description;
+    uint32_t tensor;
+    size_t offset;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    tensor = chance_below(&world->chance, description.header->tensors_count);
+    offset = description.tensors[tensor].offset * tdm_dtype_bytes(world->infos[tensor].dtype) +
+             chance_below(&world->chance, (uint32_t)tdm_tensor_bytes(&world->infos[tensor]));
+    flip_a_byte(world, &description.storage->key, offset);
+    assert_int_equal(stage(world, &description), TDM_E_CHECKSUM);
+    assert_told(world->infos[tensor].name);
+    assert_int_equal(world->engine.loads, 0);
+    TRY(tdm__receiver_drop(world->receiver));
+}
+
+static void without_verify_nobody_looks_at_the_bytes(void **state)
+{
+    struct weight_world *world = weight_world_open("receiver", false);
+    struct description description;
+
+    (void)state;
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    flip_a_byte(world, &description.storage->key, 0);
+    TRY(stage(world, &description));
+    weight_world_close(world);
+}
+
+static void another_place_is_refused_before_a_byte_is_touched(void **state)
+{
+    struct weight_world *world = *state;
+    struct description description;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    description.header->node.bytes[0] ^= 1;
+    memset(&description.storage->key, 1, sizeof(description.storage->key)); /* unknown */
+    assert_int_equal(stage(world, &description), TDM_E_DEVICE);
+    assert_told("node");
+    description = describe(world, 0);
+    description.storage->gpu.bytes[3] ^= 1;
+    memset(&description.storage->key, 1, sizeof(description.storage->key));
+    assert_int_equal(stage(world, &description), TDM_E_DEVICE);
+    assert_told("GPU");
+    assert_int_equal(world->engine.begins, 0); /* not even the epoch was believed */
+}
+
+static void tensors_that_are_not_the_manifests_are_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct description description;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    description.tensors[0].tensor = WORLD_TENSORS;
+    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
+    description = describe(world, 0);
+    description.tensors[0].shape[0]--;
+    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
+    assert_int_equal(world->engine.begins, 0);
+}
+
+/* The sender's word for the size of its block is not taken. */
+static void an_allocation_that_its_block_does_not_have_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct description description;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    description.storage->allocation_bytes += 1024 * MIB;
+    description.storage->offset_bytes = 512 * MIB;
+    assert_int_equal(stage(world, &description), TDM_E_PROTOCOL);
+    assert_told("allocation");
+    description = describe(world, 0);
+    memset(&description.storage->key, 1, sizeof(description.storage->key));
+    assert_int_equal(stage(world, &description), TDM_E_NOT_FOUND);
+    assert_int_equal(world->engine.loads, 0);
+}
+
+static void every_truncated_description_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct description description;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    description = describe(world, 0);
+    for (size_t size = 0; size < description.bytes.size_bytes; size++) {
+        void *piece = malloc(size + 1); /* its own, so that reading on is seen */
+
+        assert_non_null(piece);
+        memcpy(piece, description.copy, size);
+        assert_int_equal(tdm__receiver_stage(world->receiver, (struct tdm_bytes){piece, size}),
+                         TDM_E_PROTOCOL);
+        free(piece);
+    }
+    TRY(stage(world, &description));
+}
+
+static void a_lower_epoch_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__id first;
+
+    weight_world_begin(world);
+    TRY(weight_world_send(world, 0));
+    first = world->update;
+    weight_world_begin(world);
+    TRY(weight_world_send(world, 0));
+    world->epoch--;
+    assert_int_equal(weight_world_send(world, 1), TDM_E_STATE);
+    world->epoch++;
+    world->update = first; /* the new epoch under the old name */
+    assert_int_equal(weight_world_send(world, 1), TDM_E_STATE);
+    assert_int_equal(world->engine.begins, 2);
+    assert_int_equal(world->engine.loads, 2);
+}
+
+static void a_bucket_after_the_vote_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash hash;
+
+    weight_world_begin(world);
+    weight_world_send_all(world);
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    assert_int_equal(weight_world_send(world, 0), TDM_E_STATE);
+    assert_told("voted for");
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    TRY(tdm__receiver_resume(world->receiver, 0));
+    assert_int_equal(weight_world_send(world, 0), TDM_E_STATE);
+    assert_true(weight_world_serves_truth(world));
+}
+
+static void a_bucket_before_the_shadow_has_memory_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    size_t before;
+
+    weight_world_begin(world);
+    TRY(tdm__receiver_drop(world->receiver));
+    before = host_gpu_used_bytes(world->gpu);
+    assert_int_equal(weight_world_send(world, 0), TDM_E_STATE);
+    weight_world_pause_buckets(world); /* and nothing of them was kept */
+    assert_int_equal(host_gpu_used_bytes(world->gpu), before - WORLD_RANKS * 2 * MIB);
+}
+
+static void no_vote_without_every_tensor(void **state)
+{
+    struct weight_world *world = *state;
+    uint32_t last = tdm__sender_buckets_count(world->senders[0]) - 1;
+    struct description description;
+    struct tdm__hash hash;
+    char told[256];
+
+    weight_world_begin(world);
+    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash),
+                     TDM_E_STATE);
+    for (uint32_t i = 0; i < last; i++) {
+        TRY(weight_world_send(world, i));
+    }
+    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash),
+                     TDM_E_STATE);
+    assert_int_equal(world->engine.completes, 0);
+    (void)snprintf(told, sizeof(told), "%s", tdm_error_detail());
+    TRY(weight_world_fill(world, last));
+    description = describe(world, last);
+    assert_non_null(strstr(told, world->infos[description.tensors[0].tensor].name));
+    TRY(stage(world, &description));
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+}
+
+/* A bucket that comes twice and is not loaded to its end the second time is not there. */
+static void no_vote_for_a_tensor_that_was_spoiled_later(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash hash;
+
+    weight_world_begin(world);
+    weight_world_send_all(world);
+    world->engine.load_fails = TDM_E_NOMEM;
+    assert_int_equal(weight_world_send(world, 0), TDM_E_NOMEM);
+    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash),
+                     TDM_E_STATE);
+    assert_told("embed");
+    world->engine.load_fails = TDM_OK;
+    TRY(weight_world_send(world, 0));
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+}
+
+/* ---- flip and drop ------------------------------------------------------------------------
+ */
+
+static void no_flip_without_a_vote(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__id none = {.bytes = {0}};
+    struct tdm__hash hash;
+
+    assert_int_equal(tdm__receiver_flip(world->receiver, &none), TDM_E_STATE);
+    weight_world_begin(world);
+    weight_world_send_all(world);
+    assert_int_equal(tdm__receiver_flip(world->receiver, &world->update), TDM_E_STATE);
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    assert_int_equal(tdm__receiver_flip(world->receiver, &none), TDM_E_STATE);
+    assert_false(weight_world_serves_truth(world));
+    TRY(tdm__receiver_drop(world->receiver));
+    assert_int_equal(tdm__receiver_flip(world->receiver, &world->update), TDM_E_STATE);
+    assert_false(weight_world_serves_truth(world));
+}
+
+static void flip_again_changes_nothing(void **state)
+{
+    struct weight_world *world = *state;
+
+    weight_world_commit(world);
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver));
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    assert_true(weight_world_serves_truth(world));
+}
+
+static void drop_keeps_what_is_served(void **state)
+{
+    struct weight_world *world = *state;
+    unsigned char *served = malloc(2 * MIB);
+    struct tdm__hash hash;
+
+    assert_non_null(served);
+    weight_world_commit(world);
+    memcpy(served, tdm_region_address(world->weights), 2 * MIB);
+    weight_world_learn(world);
+    weight_world_begin(world);
+    weight_world_send_all(world);
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
+    TRY(tdm__receiver_drop(world->receiver));
+    TRY(tdm__receiver_drop(world->receiver));
+    assert_memory_equal(served, tdm_region_address(world->weights), 2 * MIB);
+    free(served);
+    weight_world_commit(world); /* the next one is as good as any */
+    assert_true(weight_world_serves_truth(world));
+}
+
+/* Shadow and imports are gone after either, so a paused bucket is really free. */
+static void nothing_is_held_after_flip_and_after_drop(void **state)
+{
+    struct weight_world *world = *state;
+    size_t idle = host_gpu_used_bytes(world->gpu);
+
+    weight_world_commit(world);
+    assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
+    weight_world_begin(world);
+    TRY(weight_world_send(world, 0));
+    weight_world_pause_buckets(world);
+    assert_true(host_gpu_used_bytes(world->gpu) > idle + 2 * MIB); /* an import pins it */
+    TRY(tdm__receiver_drop(world->receiver));
+    assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
+}
+
+/* The source gave an update up and began another: what the first showed is let go. */
+static void a_higher_epoch_lets_the_older_imports_go(void **state)
+{
+    struct weight_world *world = *state;
+    size_t begun;
+
+    weight_world_begin(world);
+    begun = host_gpu_used_bytes(world->gpu);
+    for (int i = 0; i < 40; i++) { /* more than there may be imports */
+        TRY(weight_world_send(world, 0));
+        weight_world_pause_buckets(world);
+        weight_world_begin(world);
+    }
+    TRY(weight_world_send(world, 0));
+    assert_int_equal(host_gpu_used_bytes(world->gpu), begun);
+}
+
+/* ---- from a file --------------------------------------------------------------------------
+ */
+
+static void write_model(struct weight_world *world, uint32_t count, char path[64])
+{
+    struct tdm_tensor_view views[WORLD_TENSORS];
+
+    (void)snprintf(path, 64, "/tmp/tandem-receiver-%ld.safetensors", (long)getpid());
+    for (uint32_t i = 0; i < count; i++) {
+        views[i] = (struct tdm_tensor_view){.info = world->infos[i],
+                                            .data = world->truth + world->offsets[i]};
+        if (world->infos[i].dims_count == 2) {
+            views[i].stride[0] = world->infos[i].shape[1];
+            views[i].stride[1] = 1;
+        }
+    }
+    TRY(tdm_safetensors_write(path, views, count));
+}
+
+static void a_file_is_as_good_as_buckets(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash from_file;
+    struct tdm__hash from_buckets;
+    char path[64];
+
+    write_model(world, WORLD_TENSORS, path);
+    weight_world_begin(world);
+    TRY(tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path));
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &from_file));
+    assert_int_equal(
+        tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
+        TDM_E_STATE);
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    assert_true(weight_world_serves_truth(world));
+    weight_world_begin(world);
+    weight_world_send_all(world);
+    TRY(tdm__receiver_prepare(world->receiver, &world->update, &from_buckets));
+    assert_true(tdm__hash_equal(&from_file, &from_buckets));
+    (void)unlink(path);
+}
+
+static void a_file_of_another_model_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__hash hash;
+    char path[64];
+
+    write_model(world, WORLD_TENSORS - 1, path);
+    weight_world_begin(world);
+    assert_int_equal(
+        tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
+        TDM_E_NOT_FOUND);
+    assert_told("head");
+    world->infos[0].shape[0]--;
+    write_model(world, WORLD_TENSORS, path);
+    world->infos[0].shape[0]++;
+    assert_int_equal(
+        tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
+        TDM_E_PROTOCOL);
+    assert_told("embed");
+    (void)unlink(path);
+    assert_int_equal(
+        tdm__receiver_stage_file(world->receiver, &world->update, world->epoch, path),
+        TDM_E_NOT_FOUND);
+    assert_int_equal(tdm__receiver_prepare(world->receiver, &world->update, &hash),
+                     TDM_E_STATE);
+    assert_int_equal(world->engine.loads, 0);
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(every_tensor_arrives_byte_for_byte),
+        EACH(every_rank_of_the_trainers_shows_the_same_bucket),
+        EACH(paused_weights_are_read_from_their_host_copies),
+        EACH(update_follows_update_at_the_same_address),
+        EACH(the_vote_is_the_bytes_alone),
+        EACH(one_flipped_byte_is_refused_by_the_name_of_its_tensor),
+        cmocka_unit_test(without_verify_nobody_looks_at_the_bytes),
+        EACH(another_place_is_refused_before_a_byte_is_touched),
+        EACH(tensors_that_are_not_the_manifests_are_refused),
+        EACH(an_allocation_that_its_block_does_not_have_is_refused),
+        EACH(every_truncated_description_is_refused),
+        EACH(a_lower_epoch_is_refused),
+        EACH(a_bucket_after_the_vote_is_refused),
+        EACH(a_bucket_before_the_shadow_has_memory_is_refused),
+        EACH(no_vote_without_every_tensor),
+        EACH(no_vote_for_a_tensor_that_was_spoiled_later),
+        EACH(no_flip_without_a_vote),
+        EACH(flip_again_changes_nothing),
+        EACH(drop_keeps_what_is_served),
+        EACH(nothing_is_held_after_flip_and_after_drop),
+        EACH(a_higher_epoch_lets_the_older_imports_go),
+        EACH(a_file_is_as_good_as_buckets),
+        EACH(a_file_of_another_model_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* sender_test.c - a trainer rank fills its bucket with whole tensors and describes them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/sender.h"
+
+#include "colocate/weights/handle.h"
+#include "tests/support/weight_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((size_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+static int set_up(void **state)
+{
+    *state = weight_world_open("sender", true);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    weight_world_close(*state);
+    return 0;
+}
+
+static struct tdm__handles decode(struct weight_world *world, uint32_t rank, uint32_t bucket)
+{
+    struct tdm__handles handles;
+
+    TRY(tdm__handles_decode(weight_world_describe(world, rank, bucket), &handles));
+    return handles;
+}
+
+/* The sums are of what the engine will read, which is what the trainers hold. */
+static void assert_sums_are_of_the_truth(struct weight_world *world,
+                                         const struct tdm__handles *handles)
+{
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        uint32_t tensor = handles->tensors[i].tensor;
+
+        assert_true(handles->tensors[i].checksum ==
+                    tdm__checksum_tensor(world->truth + world->offsets[tensor],
+                                         tdm_tensor_bytes(&world->infos[tensor])));
+    }
+}
+
+static void the_buckets_describe_every_tensor_once_and_in_order(void **state)
+{
+    struct weight_world *world = *state;
+    uint32_t count = tdm__sender_buckets_count(world->senders[0]);
+    uint32_t next = 0;
+
+    weight_world_begin(world);
+    for (uint32_t bucket = 0; bucket < count; bucket++) {
+        struct tdm__handles handles;
+        uint64_t end = 0;
+
+        TRY(weight_world_fill(world, bucket));
+        handles = decode(world, 0, bucket);
+        assert_int_equal(handles.header.bucket, bucket);
+        assert_int_equal(handles.header.buckets_count, count);
+        assert_int_equal(handles.header.epoch, world->epoch);
+        assert_true(tdm__id_equal(&handles.header.update, &world->update));
+        TRY(tdm__handles_check_place(&handles, &world->place.node, &world->place.gpu));
+        TRY(tdm__handles_check_manifest(&handles, world->manifest));
+        assert_sums_are_of_the_truth(world, &handles);
+        for (uint32_t i = 0; i < handles.header.tensors_count; i++) {
+            const struct tdm_tensor_info *info = &world->infos[next];
+
+            assert_int_equal(handles.tensors[i].tensor, next++);
+            end = handles.tensors[i].offset * tdm_dtype_bytes(info->dtype) +
+                  tdm_tensor_bytes(info);
+        }
+        assert_int_equal(tdm__sender_bucket_bytes(world->senders[0], bucket), end);
+        tdm__handles_fini(&handles);
+    }
+    assert_int_equal(next, WORLD_TENSORS);
+}
+
+static void ranks_describe_blocks_of_their_own_with_the_same_sums(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__handles handles[WORLD_RANKS];
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    handles[0] = decode(world, 0, 0);
+    handles[1] = decode(world, 1, 0);
+    assert_false(tdm__id_equal(&handles[0].storages[0].key, &handles[1].storages[0].key));
+    assert_int_equal(weight_world_describe(world, 0, 0).size_bytes,
+                     weight_world_describe(world, 1, 0).size_bytes);
+    assert_sums_are_of_the_truth(world, &handles[1]);
+    tdm__handles_fini(&handles[0]);
+    tdm__handles_fini(&handles[1]);
+}
+
+static void each_export_has_a_number_of_its_own(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__handles first;
+    struct tdm__handles second;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    first = decode(world, 0, 0);
+    second = decode(world, 0, 0);
+    assert_true(first.storages[0].reference < second.storages[0].reference);
+    tdm__handles_fini(&first);
+    tdm__handles_fini(&second);
+}
+
+static void a_fill_shows_the_weights_as_they_are_then(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__handles handles;
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    weight_world_learn(world);
+    TRY(weight_world_fill(world, 0));
+    handles = decode(world, 0, 0);
+    assert_sums_are_of_the_truth(world, &handles);
+    tdm__handles_fini(&handles);
+    TRY(tdm__regions_pause(world->regions[0], "params"));
+    TRY(weight_world_fill(world, 1)); /* of the host copies */
+    handles = decode(world, 0, 1);
+    assert_sums_are_of_the_truth(world, &handles);
+    tdm__handles_fini(&handles);
+}
+
+static void a_bucket_without_memory_is_not_filled(void **state)
+{
+    struct weight_world *world = *state;
+
+    assert_int_equal(weight_world_fill(world, 0), TDM_E_STATE);
+    weight_world_begin(world); /* and nobody waits for a rank that refused */
+    TRY(weight_world_fill(world, 0));
+}
+
+static void only_a_resumed_bucket_costs_memory(void **state)
+{
+    struct weight_world *world = *state;
+    size_t idle = host_gpu_used_bytes(world->gpu);
+
+    for (int i = 0; i < 2; i++) {
+        TRY(tdm__sender_resume(world->senders[0], 0));
+        TRY(tdm__sender_resume(world->senders[0], 0));
+        assert_int_equal(host_gpu_used_bytes(world->gpu), idle + 2 * MIB);
+        TRY(tdm__sender_pause(world->senders[0]));
+        TRY(tdm__sender_pause(world->senders[0]));
+        assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
+    }
+}
+
+/* Ranks whose slices leave a gap would send garbage. */
+static void slices_with_a_gap_make_no_sender(void **state)
+{
+    struct weight_world *world = *state;
+    struct tdm__sender_options options = {.manifest = world->manifest,
+                                          .layouts = world->layouts,
+                                          .ranks_count = WORLD_RANKS,
+                                          .regions = world->regions[0],
+                                          .group = world->groups[0],
+                                          .place = world->place,
+                                          .bucket_bytes = 4096};
+    struct tdm__sender *sender;
+
+    world->slices[1][0].extent[0]--;
+    assert_int_equal(tdm__sender_create(&options, &sender), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "embed"));
+    world->slices[1][0].extent[0]++;
+    TRY(tdm__sender_create(&options, &sender));
+    tdm__sender_destroy(sender);
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(the_buckets_describe_every_tensor_once_and_in_order),
+        EACH(ranks_describe_blocks_of_their_own_with_the_same_sums),
+        EACH(each_export_has_a_number_of_its_own),
+        EACH(a_fill_shows_the_weights_as_they_are_then),
+        EACH(a_bucket_without_memory_is_not_filled),
+        EACH(only_a_resumed_bucket_costs_memory),
+        EACH(slices_with_a_gap_make_no_sender),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,70 @@
+/* weight_world.h - two trainer ranks and an engine rank that share one GPU and a small model.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_WEIGHT_WORLD_H
+#define TDM_TESTS_SUPPORT_WEIGHT_WORLD_H
+
+#include "colocate/weights/layout.h"
+#include "colocate/weights/receiver.h"
+#include "colocate/weights/sender.h"
+#include "tests/support/chance.h"
+#include "tests/support/host_gpu.h"
+
+enum { WORLD_TENSORS = 6, WORLD_RANKS = 2, WORLD_MODEL_BYTES_MAX = 1 << 16 };
+
+/* An engine that keeps the whole model: tensor after tensor, as in `truth`. */
+struct world_engine {
+    const struct weight_world *world; /* borrowed */
+    uint32_t begins;
+    uint32_t loads;
+    uint32_t completes;
+    tdm_status load_fails; /* with this, when it is not TDM_OK */
+};
+
+/* Everything in one process; only filling a bucket takes a thread a rank. */
+struct weight_world {
+    struct chance chance;
+    struct host_gpu *gpu;
+    struct tdm__place place;
+    struct tdm__arena *arenas[2]; /* of the trainers, of the engine; the same for the regions */
+    struct tdm__regions *regions[2];
+    struct tdm_tensor_info infos[WORLD_TENSORS];
+    struct tdm__manifest *manifest;
+    uint64_t offsets[WORLD_TENSORS];            /* in `truth`, and in the engine's weights */
+    unsigned char truth[WORLD_MODEL_BYTES_MAX]; /* what the trainers hold */
+    tdm_region *params[WORLD_RANKS];            /* each rank's part of it */
+    struct tdm_slice slices[WORLD_RANKS][WORLD_TENSORS];
+    struct tdm__layout layouts[WORLD_RANKS];
+    tdm_group *groups[WORLD_RANKS];
+    struct tdm__sender *senders[WORLD_RANKS];
+    tdm_region *weights;
+    struct world_engine engine;
+    struct tdm__receiver *receiver;
+    struct tdm__id update;
+    uint64_t epoch;
+};
+
+struct weight_world *weight_world_open(const char *test, bool verify);
+/* Also checks that nothing is left on the GPU. */
+void weight_world_close(struct weight_world *world);
+
+/* The trainers get other weights. */
+void weight_world_learn(struct weight_world *world);
+/* A new update: another id, a higher epoch; all buckets and the shadow get memory. */
+void weight_world_begin(struct weight_world *world);
+/* Both ranks at once. */
+tdm_status weight_world_fill(struct weight_world *world, uint32_t bucket);
+struct tdm_bytes weight_world_describe(struct weight_world *world, uint32_t rank,
+                                       uint32_t bucket);
+/* Fills, describes by rank 0, and stages. */
+tdm_status weight_world_send(struct weight_world *world, uint32_t bucket);
+void weight_world_send_all(struct weight_world *world);
+/* A whole update, committed. */
+void weight_world_commit(struct weight_world *world);
+/* The trainers' buckets go. */
+void weight_world_pause_buckets(struct weight_world *world);
+
+/* Does the served region hold the trainers' weights, byte for byte? */
+bool weight_world_serves_truth(const struct weight_world *world);
+
+#endif
