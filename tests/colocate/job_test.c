@@ -1,0 +1,224 @@
+/* job_test.c - whole jobs of the smallest library: what is served, and how they fail. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/job.h"
+
+#include "actors/worker.h"
+#include "colocate/job/checkpoint.h"
+#include "tests/colocate/tiny_job.h"
+#include "tests/support/redis_world.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LIBRARY TDM_TEST_BUILD_DIR "/tests/tiny_job_library.so"
+
+static char directory[64]; /* of data and outcomes */
+static void *library;      /* kept open, so that what it counts outlives a job */
+static struct tiny_answers *answers;
+
+static const char job_file[] =
+    "job: {name: tiny, seed: 5, library: " LIBRARY ", save_interval: 2}\n"
+    "cluster: {num_gpus: 2, gpu_bytes: 32 MiB, cpus: 4}\n"
+    "trainer: {num_ranks: 2, step_timeout_ms: 10000}\n"
+    "engine: {num_engines: 1, rollout_num_gpus_per_engine: 2}\n"
+    "rollout: {num_rollout: 3, rollout_batch_size: 4, n_samples_per_prompt: 2,\n"
+    "          rollout_max_response_len: 4, warmup_steps: 1, warmup_batch_size: 2}\n"
+    "update: {update_weight_buffer_size: 4 KiB, timeout_ms: 10000}\n";
+
+/* Runs the job with these overrides into `out` below the directory. */
+static tdm_status run(const char *out, const char *resume, const char *const *overrides,
+                      uint32_t overrides_count)
+{
+    static struct tdm__job_spec spec;
+    char paths[3][160];
+    struct tdm__job_run_options options = {.progress = TDM__PROGRESS_PLAIN};
+    tdm_config *config;
+    tdm_status status;
+
+    (void)snprintf(paths[0], sizeof(paths[0]), "data.train=%s/data", directory);
+    (void)snprintf(paths[1], sizeof(paths[1]), "data.unseen=%s/data", directory);
+    (void)snprintf(paths[2], sizeof(paths[2]), "%s/%s", directory, out);
+    assert_int_equal(tdm_config_parse(job_file, sizeof(job_file) - 1, "tiny.yaml", &config),
+                     TDM_OK);
+    assert_int_equal(tdm_config_override(config, paths[0]), TDM_OK);
+    assert_int_equal(tdm_config_override(config, paths[1]), TDM_OK);
+    for (uint32_t i = 0; i < overrides_count; i++) {
+        assert_int_equal(tdm_config_override(config, overrides[i]), TDM_OK);
+    }
+    assert_int_equal(tdm__job_spec_make(config, "", &spec), TDM_OK);
+    options.out = paths[2];
+    options.resume = resume;
+    answers->count = 0;
+    status = tdm__job_run(&spec, &options);
+    tdm__job_spec_fini(&spec);
+    return status;
+}
+
+static void read_line(const char *path, char line[128])
+{
+    char whole[160];
+    FILE *file;
+
+    (void)snprintf(whole, sizeof(whole), "%s/%s", directory, path);
+    file = fopen(whole, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(line, 128, file));
+    (void)fclose(file);
+}
+
+static int32_t highest_step_answered(void)
+{
+    int32_t highest = -1;
+
+    for (uint32_t i = 0; i < answers->count; i++) {
+        highest = answers->all[i].step > highest ? answers->all[i].step : highest;
+    }
+    return highest;
+}
+
+static void assert_told(const char *words)
+{
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+/* The trainer itself refuses answers of other weights than its own, so a job that ends well has
+ * served every version to every step. */
+static void every_step_is_answered_by_the_weights_before_it(void **state)
+{
+    struct tdm__checkpoint_state saved;
+    char line[128];
+    char out[128];
+
+    (void)state;
+    assert_int_equal(run("whole", NULL, NULL, 0), TDM_OK);
+    read_line("whole/checkpoint/rank-0", line);
+    assert_string_equal(line, "3: 1 2 3");
+    read_line("whole/checkpoint/rank-1", line);
+    assert_string_equal(line, "3: 1 2 3");
+    assert_int_equal(answers->count, 4 + 3 * 8 + 4); /* before, three steps, after */
+    for (uint32_t i = 0; i < answers->count; i++) {
+        assert_int_equal(answers->all[i].step, i < 12 ? 0 : i < 20 ? 1 : i < 28 ? 2 : 3);
+    }
+    (void)snprintf(out, sizeof(out), "%s/whole", directory);
+    assert_int_equal(tdm__checkpoint_read(out, &saved), TDM_OK);
+    assert_int_equal(saved.step, 3);
+    assert_true(saved.before == 0); /* the data wants step 3 */
+}
+
+static void a_resumed_job_goes_on_with_higher_versions(void **state)
+{
+    const char *const longer[] = {"rollout.num_rollout=4"};
+    char line[128];
+    char out[128];
+
+    (void)state;
+    (void)snprintf(out, sizeof(out), "%s/whole", directory);
+    assert_int_equal(run("longer", out, longer, 1), TDM_OK);
+    read_line("longer/checkpoint/rank-0", line);
+    assert_string_equal(line, "4: 0 0 0 4");
+    assert_int_equal(answers->all[0].step, 3);
+}
+
+/* Prompts, their order and their seeds are the job's, whoever answers them. */
+static void answers_do_not_depend_on_the_engines(void **state)
+{
+    const char *const split[] = {"engine.num_engines=2",
+                                 "engine.rollout_num_gpus_per_engine=1"};
+    static struct tiny_answers one_engine;
+
+    (void)state;
+    assert_int_equal(run("one", NULL, NULL, 0), TDM_OK);
+    one_engine = *answers;
+    assert_int_equal(run("two", NULL, split, 2), TDM_OK);
+    assert_int_equal(answers->count, one_engine.count);
+    assert_memory_equal(answers->all, one_engine.all, answers->count * sizeof(answers->all[0]));
+}
+
+static void a_step_that_fails_ends_the_job_with_its_words(void **state)
+{
+    const char *const fails[] = {"trainer.fail_at_step=2"};
+
+    (void)state;
+    assert_int_equal(run("failed", NULL, fails, 1), TDM_E_INVAL);
+    assert_told("will not learn step 2");
+    assert_told("TRAIN, step 2");
+    assert_int_equal(highest_step_answered(), 1);
+}
+
+static void weights_that_one_rank_refuses_are_served_by_nobody(void **state)
+{
+    const char *const refuses[] = {"engine.refuse_step=2"};
+
+    (void)state;
+    assert_int_not_equal(run("refused", NULL, refuses, 1), TDM_OK);
+    assert_told("engine 0, rank 1, will not load step 2");
+    assert_int_equal(highest_step_answered(), 1);
+}
+
+static void a_rank_that_cannot_open_is_the_one_that_is_told(void **state)
+{
+    const char *const fails[] = {"trainer.fail_on_rank=1"};
+
+    (void)state;
+    assert_int_equal(run("closed", NULL, fails, 1), TDM_E_ACTOR_DIED);
+    assert_told("trainer/1");
+    assert_told("rank 1 does not want to open");
+}
+
+static int set_up(void **state)
+{
+    char path[128];
+    FILE *file;
+
+    (void)state;
+    (void)snprintf(directory, sizeof(directory), "/tmp/tandem-job-XXXXXX");
+    assert_non_null(mkdtemp(directory));
+    (void)snprintf(path, sizeof(path), "%s/data", directory);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    for (int i = 0; i < 4; i++) {
+        (void)fprintf(file, "{\"prompt\": \"p%d\", \"answer\": \"3\"}\n", i);
+    }
+    (void)fclose(file);
+    library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    assert_non_null(library);
+    answers = dlsym(library, "tiny_answers");
+    assert_non_null(answers);
+    (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
+    (void)unsetenv("TANDEM_ADDRESS");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_tree(directory);
+    (void)dlclose(library);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_step_is_answered_by_the_weights_before_it),
+        cmocka_unit_test(a_resumed_job_goes_on_with_higher_versions),
+        cmocka_unit_test(answers_do_not_depend_on_the_engines),
+        cmocka_unit_test(a_step_that_fails_ends_the_job_with_its_words),
+        cmocka_unit_test(weights_that_one_rank_refuses_are_served_by_nobody),
+        cmocka_unit_test(a_rank_that_cannot_open_is_the_one_that_is_told),
+    };
+
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,23 @@
+/* tiny_job.h - what the smallest job library tells the test that loads it, too. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_COLOCATE_TINY_JOB_H
+#define TDM_TESTS_COLOCATE_TINY_JOB_H
+
+#include <stdint.h>
+
+/* One answer as the reward function saw it: of which weights, and under which seed. */
+struct tiny_answer {
+    char prompt[16];
+    int32_t step;
+    int32_t seed; /* its low bits */
+};
+
+enum { TINY_ANSWERS_MAX = 1024 };
+
+/* Exported by the library as "tiny_answers". */
+struct tiny_answers {
+    uint32_t count;
+    struct tiny_answer all[TINY_ANSWERS_MAX];
+};
+
+#endif

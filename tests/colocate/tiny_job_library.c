@@ -1,0 +1,407 @@
+/* tiny_job_library.c - the smallest job library: a model that only knows how often it learned.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/colocate/tiny_job.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/tandem.h>
+
+/* Three tensors whose every element follows from the number of steps learned.  So an engine can
+ * tell whether all of its weights are of one step, and answers every prompt with that step; and
+ * the trainer can tell whether the answers it gets came from the weights it has. */
+enum { TENSORS = 3, POSITION = 0, NUMBERS = 1, BYTES = 2, MODEL_BYTES = 128 };
+
+static const struct tdm_tensor_info tensors[TENSORS] = {
+    {.name = "position", .dtype = TDM_I64, .dims_count = 0},
+    {.name = "numbers", .dtype = TDM_F32, .dims_count = 2, .shape = {5, 4}},
+    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {7}},
+};
+
+static const size_t tensor_offsets[TENSORS] = {0, 8, 88};
+
+/* All of the model after `step` steps, tensor behind tensor. */
+static void make_model(int64_t step, unsigned char model[MODEL_BYTES])
+{
+    memset(model, 0, MODEL_BYTES);
+    memcpy(model + tensor_offsets[POSITION], &step, sizeof(step));
+    for (uint32_t i = 0; i < 20; i++) {
+        float number = (float)(step * 100 + i);
+
+        memcpy(model + tensor_offsets[NUMBERS] + i * sizeof(number), &number, sizeof(number));
+    }
+    for (uint32_t i = 0; i < 7; i++) {
+        model[tensor_offsets[BYTES] + i] = (unsigned char)(step * 7 + i);
+    }
+}
+
+/* A setting of this library's own, below "trainer" or "engine". */
+static tdm_status read_setting(const struct tdm_rank_context *context, const char *path,
+                               int64_t *value_out)
+{
+    return tdm_config_int(context->config, path, -1, value_out);
+}
+
+/* ---- the trainer: every rank holds a part of each tensor ----------------------------------
+ */
+
+enum { VERSIONS_MAX = 64 };
+
+struct trainer {
+    const struct tdm_rank_context *context; /* borrowed */
+    int64_t fail_at_step;                   /* trainer.fail_at_step; -1: never */
+    int64_t step;                           /* learned */
+    unsigned char *weights;                 /* in the region: this rank's parts */
+    struct tdm_slice slices[TENSORS];
+    uint32_t slices_count;
+    uint64_t versions[VERSIONS_MAX]; /* of the answers of each step */
+};
+
+static tdm_status trainer_open(const struct tdm_rank_context *context, void **state_out)
+{
+    struct trainer *trainer = calloc(1, sizeof(*trainer));
+    int64_t fail_on_rank;
+    tdm_status status;
+
+    if (trainer == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "a trainer");
+    }
+    trainer->context = context;
+    status = read_setting(context, "trainer.fail_at_step", &trainer->fail_at_step);
+    if (status == TDM_OK) {
+        status = read_setting(context, "trainer.fail_on_rank", &fail_on_rank);
+    }
+    if (status == TDM_OK && context->group != NULL && fail_on_rank == context->rank) {
+        status = tdm_fail(TDM_E_INVAL, "rank %u does not want to open", context->rank);
+    }
+    if (status != TDM_OK) {
+        free(trainer);
+        return status;
+    }
+    *state_out = trainer;
+    return TDM_OK;
+}
+
+static tdm_status trainer_regions(void *state,
+                                  struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                                  uint32_t *count_out)
+{
+    (void)state;
+    specs[0] = (struct tdm_region_spec){"params", MODEL_BYTES, TDM_REGION_KEEP};
+    *count_out = 1;
+    return TDM_OK;
+}
+
+/* The weights after `step` steps, as far as this rank holds them. */
+static void learn(struct trainer *trainer, int64_t step)
+{
+    unsigned char model[MODEL_BYTES];
+
+    make_model(step, model);
+    trainer->step = step;
+    for (uint32_t i = 0; i < trainer->slices_count; i++) {
+        const struct tdm_slice *slice = &trainer->slices[i];
+        size_t element = tdm_dtype_bytes(tensors[slice->tensor].dtype);
+        size_t offset = (size_t)((const unsigned char *)slice->address - trainer->weights);
+
+        memcpy(trainer->weights + offset,
+               model + tensor_offsets[slice->tensor] + slice->offset[0] * element,
+               slice->extent[0] * element);
+    }
+}
+
+static tdm_status trainer_start(void *state, void *const *addresses)
+{
+    struct trainer *trainer = state;
+    uint32_t rank = trainer->context->rank;
+    uint32_t ranks = trainer->context->ranks_count;
+
+    trainer->weights = addresses[0];
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        uint64_t elements = tdm_tensor_elements(&tensors[i]);
+        uint64_t first = elements * rank / ranks;
+        uint64_t next = elements * (rank + 1) / ranks;
+
+        if (next > first) { /* no slice is empty */
+            trainer->slices[trainer->slices_count++] =
+                (struct tdm_slice){.tensor = i,
+                                   .flat = 1,
+                                   .offset = {first},
+                                   .extent = {next - first},
+                                   .address = trainer->weights + tensor_offsets[i]};
+        }
+    }
+    learn(trainer, 0);
+    return TDM_OK;
+}
+
+static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
+                                 uint32_t *tensors_count_out,
+                                 const struct tdm_slice **slices_out,
+                                 uint32_t *slices_count_out)
+{
+    const struct trainer *trainer = state;
+
+    *tensors_out = tensors;
+    *tensors_count_out = TENSORS;
+    *slices_out = trainer->slices;
+    *slices_count_out = trainer->slices_count;
+    return TDM_OK;
+}
+
+static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
+                               struct tdm_metrics *metrics)
+{
+    struct trainer *trainer = state;
+
+    if (batch->supervised) { /* nothing to learn: the first weights are of step 0 */
+        return TDM_OK;
+    }
+    if (batch->step == trainer->fail_at_step) {
+        return tdm_fail(TDM_E_INVAL, "rank %u will not learn step %u", trainer->context->rank,
+                        batch->step);
+    }
+    for (uint32_t i = 0; i < batch->samples_count; i++) {
+        const struct tdm_sample *sample = &batch->samples[i];
+
+        if (sample->tokens_count != 2 || sample->tokens[0] != trainer->step) {
+            return tdm_fail(TDM_E_INVAL, "an answer of step %d, the trainer is at %lld",
+                            sample->tokens_count == 0 ? -1 : sample->tokens[0],
+                            (long long)trainer->step);
+        }
+        trainer->versions[batch->step % VERSIONS_MAX] = sample->weight_version;
+    }
+    learn(trainer, batch->step);
+    metrics->count = 1;
+    metrics->entries[0] = (struct tdm_metric){"kl", 0.5};
+    return tdm_group_barrier(trainer->context->group);
+}
+
+/* One line: the step, then the version that answered at each step. */
+static tdm_status trainer_save(void *state, const char *directory)
+{
+    const struct trainer *trainer = state;
+    char path[4096];
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/rank-%u", directory, trainer->context->rank);
+    file = fopen(path, "w");
+    if (file == NULL) {
+        return tdm_fail(TDM_E_IO, "cannot write %s", path);
+    }
+    (void)fprintf(file, "%lld:", (long long)trainer->step);
+    for (int64_t step = 1; step <= trainer->step; step++) {
+        (void)fprintf(file, " %llu",
+                      (unsigned long long)trainer->versions[step % VERSIONS_MAX]);
+    }
+    return fclose(file) == 0 ? TDM_OK : tdm_fail(TDM_E_IO, "cannot write %s", path);
+}
+
+static tdm_status trainer_load(void *state, const char *directory)
+{
+    struct trainer *trainer = state;
+    char path[4096];
+    char line[32] = "";
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "%s/rank-%u", directory, trainer->context->rank);
+    file = fopen(path, "r");
+    if (file == NULL || fgets(line, sizeof(line), file) == NULL) {
+        if (file != NULL) {
+            (void)fclose(file);
+        }
+        return tdm_fail(TDM_E_NOT_FOUND, "cannot read %s", path);
+    }
+    (void)fclose(file);
+    learn(trainer, strtoll(line, NULL, 10));
+    return TDM_OK;
+}
+
+static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct tdm_trainer_ops),
+                                                   .open = trainer_open,
+                                                   .regions = trainer_regions,
+                                                   .start = trainer_start,
+                                                   .layout = trainer_layout,
+                                                   .step = trainer_step,
+                                                   .save = trainer_save,
+                                                   .load = trainer_load,
+                                                   .close = free};
+
+/* ---- the engine: every rank holds the whole model -----------------------------------------
+ */
+
+struct engine {
+    const struct tdm_rank_context *context; /* borrowed */
+    int64_t refuse_step;                    /* engine.refuse_step; -1: none */
+    const unsigned char *weights;           /* the region that is served */
+    uint32_t loaded;                        /* tensors since begin(), a bit each */
+};
+
+static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
+{
+    struct engine *engine = calloc(1, sizeof(*engine));
+    tdm_status status;
+
+    if (engine == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "an engine");
+    }
+    engine->context = context;
+    status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
+    if (status != TDM_OK) {
+        free(engine);
+        return status;
+    }
+    *state_out = engine;
+    return TDM_OK;
+}
+
+static tdm_status engine_regions(void *state,
+                                 struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                                 uint32_t *count_out)
+{
+    (void)state;
+    specs[0] = (struct tdm_region_spec){"weights", MODEL_BYTES, TDM_REGION_KEEP};
+    specs[1] = (struct tdm_region_spec){"kv_cache", 1, TDM_REGION_DROP};
+    *count_out = 2;
+    return TDM_OK;
+}
+
+static tdm_status engine_start(void *state, void *const *addresses)
+{
+    struct engine *engine = state;
+
+    engine->weights = addresses[0];
+    return TDM_OK;
+}
+
+/* Only the last rank of an engine refuses: the others have all they need. */
+static tdm_status check_position(const struct engine *engine, const int64_t *position)
+{
+    const struct tdm_rank_context *context = engine->context;
+
+    if (*position == engine->refuse_step && context->rank + 1 == context->ranks_count) {
+        return tdm_fail(TDM_E_INVAL, "engine %u, rank %u, will not load step %lld",
+                        context->engine, context->rank, (long long)*position);
+    }
+    return TDM_OK;
+}
+
+static tdm_status load_one(struct engine *engine, unsigned char *weights,
+                           const struct tdm_tensor_view *view)
+{
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        if (strcmp(tensors[i].name, view->info.name) != 0) {
+            continue;
+        }
+        if (view->info.dtype != tensors[i].dtype ||
+            tdm_tensor_bytes(&view->info) != tdm_tensor_bytes(&tensors[i])) {
+            return tdm_fail(TDM_E_INVAL, "tensor %s has another shape", view->info.name);
+        }
+        if (i == POSITION) {
+            TDM_TRY(check_position(engine, view->data));
+        }
+        memcpy(weights + tensor_offsets[i], view->data, tdm_tensor_bytes(&tensors[i]));
+        engine->loaded |= 1U << i;
+        return TDM_OK;
+    }
+    return tdm_fail(TDM_E_INVAL, "tensor %s is unknown", view->info.name);
+}
+
+static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *views,
+                              uint32_t views_count)
+{
+    for (uint32_t i = 0; i < views_count; i++) {
+        TDM_TRY(load_one(state, weights, &views[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status engine_complete(void *state)
+{
+    const struct engine *engine = state;
+
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        if ((engine->loaded & (1U << i)) == 0) {
+            return tdm_fail(TDM_E_STATE, "tensor %s is missing", tensors[i].name);
+        }
+    }
+    return TDM_OK;
+}
+
+static void engine_begin(void *state)
+{
+    struct engine *engine = state;
+
+    engine->loaded = 0;
+}
+
+static tdm_status engine_flush_cache(void *state)
+{
+    (void)state; /* nothing is computed from weights and kept */
+    return TDM_OK;
+}
+
+static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
+                                  uint32_t prompts_count, const struct tdm_sampling *sampling,
+                                  struct tdm_completion *completions)
+{
+    const struct engine *engine = state;
+    unsigned char model[MODEL_BYTES];
+    int64_t step;
+
+    memcpy(&step, engine->weights + tensor_offsets[POSITION], sizeof(step));
+    make_model(step, model);
+    if (memcmp(model, engine->weights, tensor_offsets[BYTES] + 7) != 0) {
+        return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
+    }
+    for (uint32_t i = 0; i < prompts_count; i++) {
+        struct tdm_completion *completion = &completions[i];
+
+        completion->tokens_count = sampling->tokens_max < 2 ? sampling->tokens_max : 2;
+        completion->tokens[0] = (int32_t)step;
+        if (completion->tokens_count == 2) {
+            completion->tokens[1] = (int32_t)(prompts[i].seed & INT32_MAX);
+        }
+        completion->finished = 1;
+        (void)snprintf(completion->text, completion->text_bytes_max, "%lld", (long long)step);
+    }
+    return TDM_OK;
+}
+
+static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm_engine_ops),
+                                                 .open = engine_open,
+                                                 .regions = engine_regions,
+                                                 .start = engine_start,
+                                                 .load = engine_load,
+                                                 .complete = engine_complete,
+                                                 .begin = engine_begin,
+                                                 .flush_cache = engine_flush_cache,
+                                                 .generate = engine_generate,
+                                                 .close = free};
+
+/* ---- the reward: 1 for the step that the data names ---------------------------------------
+ */
+
+TDM_API struct tiny_answers tiny_answers;
+
+static float reward(const char *prompt, const char *answer,
+                    const struct tdm_completion *completion, float *token_rewards)
+{
+    float whole = strcmp(answer, completion->text) == 0 ? 1.0F : 0.0F;
+
+    for (uint32_t i = 0; i < completion->tokens_count; i++) {
+        token_rewards[i] = whole;
+    }
+    if (tiny_answers.count < TINY_ANSWERS_MAX && completion->tokens_count == 2) {
+        struct tiny_answer *kept = &tiny_answers.all[tiny_answers.count++];
+
+        (void)snprintf(kept->prompt, sizeof(kept->prompt), "%s", prompt);
+        kept->step = completion->tokens[0];
+        kept->seed = completion->tokens[1];
+    }
+    return whole;
+}
+
+TDM_JOB_LIBRARY(.name = "tiny", .trainer = &trainer_ops, .engine = &engine_ops,
+                .reward = reward);
