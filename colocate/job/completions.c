@@ -63,6 +63,9 @@ tdm_status tdm__generation_read(const tdm_value *arguments,
         return tdm__fail(TDM_E_LIMIT, "%u prompts of at most %llu tokens",
                          tdm_value_count(prompts), (unsigned long long)tokens_max);
     }
+    if (!(generation.sampling.temperature >= 0)) { /* nor not a number */
+        return tdm__fail(TDM_E_INVAL, "temperature %g", generation.sampling.temperature);
+    }
     generation.sampling.tokens_max = (uint32_t)tokens_max;
     generation.prompts_count = tdm_value_count(prompts);
     status = make_room(&generation);
@@ -84,6 +87,29 @@ void tdm__generation_fini(struct tdm__generation *generation)
     free(generation->room);
 }
 
+tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generation *generation,
+                                 uint64_t version)
+{
+    tdm_write_array(writer, 2);
+    tdm_write_uint(writer, version);
+    tdm_write_array(writer, generation->prompts_count);
+    for (uint32_t i = 0; i < generation->prompts_count; i++) {
+        const struct tdm_completion *completion = &generation->completions[i];
+
+        if (completion->tokens_count > generation->sampling.tokens_max) {
+            return tdm__fail(TDM_E_LIMIT,
+                             "the engine wrote %u tokens to answer %u, of at most %u",
+                             completion->tokens_count, i, generation->sampling.tokens_max);
+        }
+        tdm_write_array(writer, 4);
+        tdm_write_bytes(writer, completion->tokens, completion->tokens_count * sizeof(int32_t));
+        tdm_write_bytes(writer, completion->logprobs, completion->tokens_count * sizeof(float));
+        tdm_write_string(writer, completion->text);
+        tdm_write_bool(writer, completion->finished);
+    }
+    return tdm_writer_status(writer);
+}
+
 tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint64_t version,
                                  tdm_call *call)
 {
@@ -91,19 +117,7 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 2);
-    tdm_write_uint(writer, version);
-    tdm_write_array(writer, generation->prompts_count);
-    for (uint32_t i = 0; i < generation->prompts_count; i++) {
-        const struct tdm_completion *completion = &generation->completions[i];
-
-        tdm_write_array(writer, 4);
-        tdm_write_bytes(writer, completion->tokens, completion->tokens_count * sizeof(int32_t));
-        tdm_write_bytes(writer, completion->logprobs, completion->tokens_count * sizeof(float));
-        tdm_write_string(writer, completion->text);
-        tdm_write_bool(writer, completion->finished);
-    }
-    status = tdm_writer_status(writer);
+    status = tdm__generation_write(writer, generation, version);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }

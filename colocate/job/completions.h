@@ -23,7 +23,10 @@ struct tdm__generation {
 tdm_status tdm__generation_read(const tdm_value *arguments,
                                 struct tdm__generation *generation_out);
 void tdm__generation_fini(struct tdm__generation *generation);
-/* Replies (version, [(tokens, logprobs, text, finished) …]). */
+/* (version, [(tokens, logprobs, text, finished) …]), and the same as the call's reply.
+ * TDM_E_LIMIT where the engine wrote more tokens than there is room for. */
+tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generation *generation,
+                                 uint64_t version);
 tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint64_t version,
                                  tdm_call *call);
 

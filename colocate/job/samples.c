@@ -55,7 +55,7 @@ static tdm_status read_numbers(const tdm_value *value, uint32_t count, char **st
         *numbers_out = NULL;
         return TDM_OK;
     }
-    if (bytes.size_bytes != (size_t)count * 4) {
+    if (tdm_value_kind_of(value) != TDM_BYTES || bytes.size_bytes != (size_t)count * 4) {
         return tdm__fail(TDM_E_PROTOCOL, "%zu bytes for %u tokens", bytes.size_bytes, count);
     }
     memcpy(*store, bytes.data, bytes.size_bytes);
@@ -66,15 +66,19 @@ static tdm_status read_numbers(const tdm_value *value, uint32_t count, char **st
 
 static tdm_status read_sample(const tdm_value *value, char **store, struct tdm_sample *sample)
 {
+    uint64_t tokens_count = tdm_value_uint(tdm_value_at(value, 3), UINT64_MAX);
     const void *numbers;
 
     if (tdm_value_count(value) != 9) {
         return tdm__fail(TDM_E_PROTOCOL, "%u values, a sample has 9", tdm_value_count(value));
     }
+    if (tokens_count > UINT32_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "the number of its tokens is none");
+    }
     sample->group = (uint32_t)tdm_value_uint(tdm_value_at(value, 0), 0);
     sample->prompt = tdm_value_string(tdm_value_at(value, 1), "");
     sample->answer = tdm_value_string(tdm_value_at(value, 2), "");
-    sample->tokens_count = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
+    sample->tokens_count = (uint32_t)tokens_count;
     TDM_TRY(read_numbers(tdm_value_at(value, 4), sample->tokens_count, store, &numbers));
     sample->tokens = numbers;
     TDM_TRY(read_numbers(tdm_value_at(value, 5), sample->tokens_count, store, &numbers));
@@ -142,6 +146,10 @@ void tdm__batch_fini(struct tdm_batch *batch)
 
 tdm_status tdm__metrics_write(tdm_writer *writer, const struct tdm_metrics *metrics)
 {
+    if (metrics->count > TDM_METRICS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u metrics, at most %d", metrics->count,
+                         (int)TDM_METRICS_MAX);
+    }
     tdm_write_array(writer, 2 * metrics->count);
     for (uint32_t i = 0; i < metrics->count; i++) {
         tdm_write_string(writer, metrics->entries[i].name);
