@@ -7,6 +7,7 @@
 #include "runtime/file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +67,23 @@ static tdm_status ranks_call(struct tdm__crew *crew, const char *method, const c
     return status;
 }
 
-/* checkpoint.new → checkpoint, the old one aside and away. */
+/* One exchange, so that a whole checkpoint is there at any moment.  Where there is none yet, or
+ * the file system cannot exchange, the old one goes aside first. */
+static tdm_status exchange(const char *made, const char *place, const char *aside)
+{
+    if (renameat2(AT_FDCWD, made, AT_FDCWD, place, RENAME_EXCHANGE) == 0) {
+        return TDM_OK;
+    }
+    if (rename(place, aside) < 0 && errno != ENOENT) {
+        return tdm__fail_errno(errno, "rename %s to %s", place, aside);
+    }
+    if (rename(made, place) < 0) {
+        return tdm__fail_errno(errno, "rename %s to %s", made, place);
+    }
+    return TDM_OK;
+}
+
+/* checkpoint.new → checkpoint; then the old one, wherever it is, goes. */
 static tdm_status put_in_place(const char *out, const char *made)
 {
     char place[TDM__PATH_BYTES];
@@ -77,13 +94,9 @@ static tdm_status put_in_place(const char *out, const char *made)
     TDM_TRY(path_in(out, "checkpoint.old", aside));
     TDM_TRY(path_in(out, "hf", link));
     tdm__directory_remove(aside);
-    if (rename(place, aside) < 0 && errno != ENOENT) {
-        return tdm__fail_errno(errno, "rename %s to %s", place, aside);
-    }
-    if (rename(made, place) < 0) {
-        return tdm__fail_errno(errno, "rename %s to %s", made, place);
-    }
+    TDM_TRY(exchange(made, place, aside));
     tdm__directory_remove(aside);
+    tdm__directory_remove(made);
     if (symlink("checkpoint/hf", link) < 0 && errno != EEXIST) {
         return tdm__fail_errno(errno, "symlink %s", link);
     }

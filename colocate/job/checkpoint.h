@@ -6,8 +6,8 @@
 #include "colocate/job/crew.h"
 
 /* <out>/checkpoint holds the last saved step: a file for each trainer rank, hf/ with the model
- * in Hugging Face form, and state.json.  A new one is made beside it and takes its place by a
- * rename; the one before is removed only after that.  <out>/hf points into it. */
+ * in Hugging Face form, and state.json.  A new one is made beside it and the two exchange
+ * their names; the one before is removed only after that.  <out>/hf points into it. */
 struct tdm__checkpoint_state {
     uint32_t step;    /* of reinforcement, done */
     uint64_t version; /* that was committed before it */
@@ -17,7 +17,7 @@ struct tdm__checkpoint_state {
 /* Every trainer rank saves; all their regions are resident. */
 tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
                                 const struct tdm__checkpoint_state *state);
-/* What state.json says; TDM_E_NOT_FOUND, TDM_E_PROTOCOL name the file. */
+/* What state.json says; TDM_E_NOT_FOUND, TDM_E_PROTOCOL or TDM_E_TYPE name the file. */
 tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *state_out);
 /* Every trainer rank loads. */
 tdm_status tdm__checkpoint_load(struct tdm__crew *crew, const char *out);
