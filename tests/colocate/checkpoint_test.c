@@ -1,0 +1,188 @@
+/* checkpoint_test.c - a checkpoint is whole, or not there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/checkpoint.h"
+
+#include "tests/support/redis_world.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+static char out[64];
+static const struct tdm__job_spec no_job;
+static struct tdm__crew nobody = {.spec = &no_job}; /* no ranks: only what is Tandem's own */
+
+static int set_up(void **state)
+{
+    (void)state;
+    (void)snprintf(out, sizeof(out), "/tmp/tandem-checkpoint-XXXXXX");
+    return mkdtemp(out) == NULL ? -1 : 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    remove_tree(out);
+    return 0;
+}
+
+static const char *path(const char *name)
+{
+    static char whole[128];
+
+    (void)snprintf(whole, sizeof(whole), "%s/%s", out, name);
+    return whole;
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *file = fopen(path(name), "w");
+
+    assert_non_null(file);
+    (void)fputs(text, file);
+    (void)fclose(file);
+}
+
+static bool is_there(const char *name)
+{
+    return access(path(name), F_OK) == 0;
+}
+
+static void assert_round_trip(struct tdm__checkpoint_state sent)
+{
+    struct tdm__checkpoint_state got;
+
+    TRY(tdm__checkpoint_save(&nobody, out, &sent));
+    TRY(tdm__checkpoint_read(out, &got));
+    assert_int_equal(got.step, sent.step);
+    assert_true(got.version == sent.version);
+    assert_true(isnan(sent.before) ? isnan(got.before) : got.before == sent.before);
+}
+
+static void a_state_comes_back_as_it_was_saved(void **state)
+{
+    (void)state;
+    assert_round_trip((struct tdm__checkpoint_state){0, 0, NAN});
+    assert_round_trip((struct tdm__checkpoint_state){UINT32_MAX, INT64_MAX, 1.0 / 3});
+    assert_round_trip((struct tdm__checkpoint_state){7, 9, 0});
+}
+
+static void a_later_one_takes_the_place_of_the_one_before(void **state)
+{
+    const struct tdm__checkpoint_state first = {1, 2, 0.5};
+    const struct tdm__checkpoint_state second = {3, 4, 0.5};
+    struct tdm__checkpoint_state got;
+    char target[64] = "";
+
+    (void)state;
+    TRY(tdm__checkpoint_save(&nobody, out, &first));
+    write_file("checkpoint/of-the-first", "x");
+    TRY(tdm__checkpoint_save(&nobody, out, &second));
+    TRY(tdm__checkpoint_read(out, &got));
+    assert_int_equal(got.step, 3);
+    assert_false(is_there("checkpoint/of-the-first"));
+    assert_false(is_there("checkpoint.new"));
+    assert_false(is_there("checkpoint.old"));
+    assert_true(readlink(path("hf"), target, sizeof(target) - 1) > 0);
+    assert_string_equal(target, "checkpoint/hf");
+}
+
+/* A job that was killed half way leaves these. */
+static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
+{
+    const struct tdm__checkpoint_state first = {1, 2, 0.5};
+    const struct tdm__checkpoint_state second = {3, 4, 0.5};
+    struct tdm__checkpoint_state got;
+
+    (void)state;
+    TRY(tdm__checkpoint_save(&nobody, out, &first));
+    assert_int_equal(mkdir(path("checkpoint.new"), 0777), 0);
+    write_file("checkpoint.new/rank-0", "half");
+    assert_int_equal(mkdir(path("checkpoint.old"), 0777), 0);
+    write_file("checkpoint.old/rank-0", "older");
+    TRY(tdm__checkpoint_read(out, &got));
+    assert_int_equal(got.step, 1);
+    TRY(tdm__checkpoint_save(&nobody, out, &second));
+    TRY(tdm__checkpoint_read(out, &got));
+    assert_int_equal(got.step, 3);
+    assert_false(is_there("checkpoint/rank-0"));
+    assert_false(is_there("checkpoint.old"));
+}
+
+static void there_is_no_saving_where_there_is_no_directory(void **state)
+{
+    const struct tdm__checkpoint_state first = {1, 2, 0.5};
+
+    (void)state;
+    assert_int_not_equal(tdm__checkpoint_save(&nobody, path("missing"), &first), TDM_OK);
+    assert_false(is_there("missing"));
+}
+
+static void a_missing_checkpoint_is_named(void **state)
+{
+    struct tdm__checkpoint_state got = {.step = 77};
+
+    (void)state;
+    assert_int_equal(tdm__checkpoint_read(out, &got), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "checkpoint/state.json"));
+    assert_int_not_equal(tdm__checkpoint_load(&nobody, out), TDM_OK);
+    assert_int_not_equal(tdm__checkpoint_read("/no/such/place", &got), TDM_OK);
+    assert_int_equal(got.step, 77);
+}
+
+static void a_corrupt_state_is_refused_by_the_name_of_its_file(void **state)
+{
+    static const char *const texts[] = {"",
+                                        "{",
+                                        "{}",
+                                        "[]",
+                                        "3",
+                                        "{\"step\": 3}",
+                                        "{\"version\": 3}",
+                                        "{\"step\": -1, \"version\": 3}",
+                                        "{\"step\": 4294967296, \"version\": 3}",
+                                        "{\"step\": 1, \"version\": -3}",
+                                        "{\"step\": \"one\", \"version\": 3}",
+                                        "{\"step\": 1.5, \"version\": 3}",
+                                        "{\"step\": 1, \"version\": 3, \"bef"};
+    struct tdm__checkpoint_state got = {.step = 77};
+
+    (void)state;
+    assert_int_equal(mkdir(path("checkpoint"), 0777), 0);
+    for (uint32_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        tdm_status status;
+
+        write_file("checkpoint/state.json", texts[i]);
+        status = tdm__checkpoint_read(out, &got);
+        assert_true(status == TDM_E_PROTOCOL || status == TDM_E_TYPE);
+        assert_non_null(strstr(tdm_error_detail(), "state.json"));
+        assert_int_equal(got.step, 77);
+    }
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(a_state_comes_back_as_it_was_saved),
+        EACH(a_later_one_takes_the_place_of_the_one_before),
+        EACH(leftovers_of_an_interrupted_save_do_no_harm),
+        EACH(there_is_no_saving_where_there_is_no_directory),
+        EACH(a_missing_checkpoint_is_named),
+        EACH(a_corrupt_state_is_refused_by_the_name_of_its_file),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
