@@ -1,0 +1,114 @@
+/* reserve_group_test.c - bundles in the store: all or none, and back again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/reserve.h"
+#include "tests/support/reserve_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct reserve_world world;
+static struct tdm__id group;
+
+static int open_world(void **state)
+{
+    (void)state;
+    return tdm__id_make(&group) != TDM_OK || reserve_world_open(&world);
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    reserve_world_close(&world);
+    return 0;
+}
+
+static void a_group_takes_all_and_gives_all_back(void **state)
+{
+    struct tdm__id other;
+
+    (void)state;
+    assert_int_equal(tdm__id_make(&other), TDM_OK);
+    (void)reserve_world_join(&world, "one", 4);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 4, TDM_PACK), TDM_OK);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(world.gpus[i], i);
+    }
+    assert_int_equal(reserve_world_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
+    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+        assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    }
+    assert_int_equal(reserve_world_group(&world, &other, 1, 5, TDM_PACK), TDM_E_NO_RESOURCES);
+    assert_int_equal(reserve_world_group(&world, &other, 1, 4, TDM_STRICT_PACK), TDM_OK);
+}
+
+static void strict_spread_takes_a_node_each(void **state)
+{
+    (void)state;
+    (void)reserve_world_join(&world, "one", 4);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_STRICT_SPREAD),
+                     TDM_E_NO_RESOURCES);
+    (void)reserve_world_join(&world, "two", 4);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_STRICT_SPREAD), TDM_OK);
+    assert_false(tdm__id_equal(&world.places[0], &world.places[1]));
+}
+
+static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
+{
+    struct tdm__reserve_actor request = {.bundle = 1, .class_name = "engine"};
+    struct tdm__actor_record held;
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
+    request.group = group;
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wanted, "GPU", 0.5), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+    assert_int_equal(world.reserved.grant.gpu_indices[0], 1);
+    held = (struct tdm__actor_record){.actor = request.actor,
+                                      .node = world.reserved.node.id,
+                                      .group = group,
+                                      .bundle = 1,
+                                      .grant = world.reserved.grant};
+    /* The group goes first: what the actor gives back afterwards is nobody's. */
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(tdm__id_make(&group), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
+}
+
+static void a_node_that_joins_again_keeps_its_bundles(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 2);
+    struct tdm__id other;
+
+    (void)state;
+    assert_int_equal(tdm__id_make(&other), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    reserve_world_lose(&world, &node);
+    reserve_world_join_again(&world, &node, "one", 2, NULL, 0);
+    assert_int_equal(reserve_world_group(&world, &other, 1, 2, TDM_PACK), TDM_E_AGAIN);
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_group_takes_all_and_gives_all_back, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
+                                        close_world),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,152 @@
+/* reserve_test.c - places and names in the store: taken once, given back once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/reserve.h"
+#include "tests/support/reserve_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct reserve_world world;
+
+static int open_world(void **state)
+{
+    (void)state;
+    return reserve_world_open(&world);
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    reserve_world_close(&world);
+    return 0;
+}
+
+static struct tdm__reserve_actor wish(double gpus, const char *name)
+{
+    struct tdm__reserve_actor request = {.class_name = "engine"};
+
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wanted, "GPU", gpus), TDM_OK);
+    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
+    return request;
+}
+
+static struct tdm__actor_record record_of(const struct tdm__reserve_actor *request)
+{
+    struct tdm__actor_record record = {.actor = request->actor,
+                                       .node = world.reserved.node.id,
+                                       .group = request->group,
+                                       .bundle = request->bundle,
+                                       .grant = world.reserved.grant};
+
+    memcpy(record.name_key, request->name_key, sizeof(record.name_key));
+    return record;
+}
+
+static void a_place_is_taken_and_given_back_once(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 2);
+    struct tdm__reserve_actor first = wish(2, "");
+    struct tdm__reserve_actor second = wish(1, "");
+    struct tdm__actor_record held;
+
+    (void)state;
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_true(tdm__id_equal(&world.reserved.node.id, &node));
+    assert_int_equal(world.reserved.grant.gpus_count, 2);
+    held = record_of(&first);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    assert_non_null(strstr(world.detail, "GPU"));
+    for (int i = 0; i < 3; i++) { /* fine if it is gone already */
+        assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    }
+    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+    second = wish(2, "");
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+    second = wish(3, "");
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_NO_RESOURCES);
+}
+
+static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 2);
+    struct tdm__reserve_actor first = wish(0, "name/lab/trainer");
+    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__actor_record held;
+
+    (void)state;
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    held = record_of(&first);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    assert_string_equal(world.detail, "the name trainer is taken");
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+
+    /* The node is lost; another takes over, and a late release does not take the name away. */
+    held = record_of(&second);
+    reserve_world_lose(&world, &node);
+    (void)reserve_world_join(&world, "two", 2);
+    first = wish(0, "name/lab/trainer");
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    second = wish(0, "name/lab/trainer");
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+}
+
+static void a_node_that_joins_again_counts_what_is_held(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 2);
+    struct tdm__reserve_actor first = wish(1, "");
+    struct tdm__reserve_actor second = wish(2, "");
+
+    (void)state;
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    reserve_world_lose(&world, &node);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_NO_RESOURCES);
+    reserve_world_join_again(&world, &node, "one", 2, &world.reserved.grant, 1);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+}
+
+static void the_home_is_preferred(void **state)
+{
+    struct tdm__reserve_actor request = wish(1, "");
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    request.home = reserve_world_join(&world, "two", 1);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+    assert_string_equal(world.reserved.node.name, "two");
+}
+
+static void a_group_that_is_gone_has_no_places(void **state)
+{
+    struct tdm__reserve_actor request = wish(1, "");
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    assert_int_equal(tdm__id_make(&request.group), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_E_NOT_FOUND);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(the_home_is_preferred, open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_that_is_gone_has_no_places, open_world,
+                                        close_world),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

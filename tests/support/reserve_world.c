@@ -1,0 +1,160 @@
+/* reserve_world.c - nodes in a memory store, and reservations that are waited for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/reserve_world.h"
+
+#include "runtime/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { PATIENCE = 10000 };
+
+int reserve_world_open(struct reserve_world *world)
+{
+    *world = (struct reserve_world){.loop = NULL};
+    return tdm__loop_create(&world->loop) != TDM_OK ||
+           tdm__store_memory_open(world->loop, &world->store) != TDM_OK;
+}
+
+void reserve_world_close(struct reserve_world *world)
+{
+    world->store->ops->close(world->store);
+    tdm__loop_destroy(world->loop);
+}
+
+static bool is_done(void *arg)
+{
+    return ((struct reserve_world *)arg)->done;
+}
+
+/* `asked` is what the asking itself returned. */
+static tdm_status wait_for(struct reserve_world *world, tdm_status asked)
+{
+    assert_int_equal(asked, TDM_OK);
+    assert_int_equal(tdm__loop_run(world->loop, is_done, world, tdm__deadline_in(PATIENCE)),
+                     TDM_OK);
+    world->done = false;
+    return world->status;
+}
+
+static void on_done(void *arg, tdm_status status, const char *detail)
+{
+    struct reserve_world *world = arg;
+
+    world->done = true;
+    world->status = status;
+    (void)snprintf(world->detail, sizeof(world->detail), "%s", detail);
+}
+
+void reserve_world_join_again(struct reserve_world *world, const struct tdm__id *id,
+                              const char *name, double gpus, const struct tdm__grant *grants,
+                              uint32_t grants_count)
+{
+    struct tdm__node_record record = {.id = *id, .pid = 1};
+    struct tdm__node_resources totals = {.id = *id};
+    struct tdm__resources resources = {.cpu = 0};
+
+    (void)snprintf(record.name, sizeof(record.name), "%s", name);
+    (void)snprintf(totals.name, sizeof(totals.name), "%s", name);
+    assert_int_equal(tdm__resources_add(&resources, "GPU", gpus), TDM_OK);
+    assert_int_equal(tdm__resources_add(&resources, "CPU", 8), TDM_OK);
+    assert_int_equal(tdm__pool_init(&totals.pool, &resources), TDM_OK);
+    assert_int_equal(
+        wait_for(world,
+                 tdm__reserve_node(world->loop, world->store, &record, &totals, grants,
+                                   grants_count, tdm__deadline_in(PATIENCE), on_done, world)),
+        TDM_OK);
+}
+
+struct tdm__id reserve_world_join(struct reserve_world *world, const char *name, double gpus)
+{
+    struct tdm__id id;
+
+    assert_int_equal(tdm__id_make(&id), TDM_OK);
+    reserve_world_join_again(world, &id, name, gpus, NULL, 0);
+    return id;
+}
+
+static void on_commit(void *arg, tdm_status status)
+{
+    on_done(arg, status, "");
+}
+
+void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id)
+{
+    char node[TDM__STORE_KEY_BYTES];
+    char resources[TDM__STORE_KEY_BYTES];
+    struct tdm__write writes[2] = {{.kind = TDM__WRITE_DELETE,
+                                    .key = tdm__store_key("node", id, node),
+                                    .version = TDM__VERSION_ANY},
+                                   {.kind = TDM__WRITE_DELETE,
+                                    .key = tdm__store_key("free", id, resources),
+                                    .version = TDM__VERSION_ANY}};
+
+    world->store->ops->commit(world->store, writes, 2, tdm__deadline_in(PATIENCE), on_commit,
+                              world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+}
+
+static void on_taken(void *arg, tdm_status status, const char *detail,
+                     const struct tdm__reserved *reserved)
+{
+    struct reserve_world *world = arg;
+
+    on_done(world, status, detail);
+    if (status == TDM_OK) {
+        world->reserved = *reserved;
+    }
+}
+
+tdm_status reserve_world_take(struct reserve_world *world,
+                              const struct tdm__reserve_actor *request)
+{
+    return wait_for(world, tdm__reserve_actor(world->loop, world->store, request,
+                                              tdm__deadline_in(PATIENCE), on_taken, world));
+}
+
+tdm_status reserve_world_give_back(struct reserve_world *world,
+                                   const struct tdm__actor_record *actor)
+{
+    return wait_for(world, tdm__release_actor(world->loop, world->store, actor,
+                                              tdm__deadline_in(PATIENCE), on_done, world));
+}
+
+static void on_grouped(void *arg, tdm_status status, const char *detail,
+                       const struct tdm__group_record *group)
+{
+    struct reserve_world *world = arg;
+
+    on_done(world, status, detail);
+    for (uint32_t i = 0; status == TDM_OK && i < group->bundles_count; i++) {
+        world->places[i] = group->bundles[i].node;
+        world->gpus[i] = group->bundles[i].grant.gpu_indices[0];
+    }
+}
+
+tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id *id,
+                               double gpus_each, uint32_t bundles_count,
+                               enum tdm_placement_strategy strategy)
+{
+    struct tdm__resources bundles[16] = {{.cpu = 0}};
+
+    for (uint32_t i = 0; i < bundles_count; i++) {
+        assert_int_equal(tdm__resources_add(&bundles[i], "GPU", gpus_each), TDM_OK);
+    }
+    return wait_for(world, tdm__reserve_group(world->loop, world->store, id, bundles,
+                                              bundles_count, strategy,
+                                              tdm__deadline_in(PATIENCE), on_grouped, world));
+}
+
+tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id)
+{
+    return wait_for(world, tdm__release_group(world->loop, world->store, id,
+                                              tdm__deadline_in(PATIENCE), on_done, world));
+}

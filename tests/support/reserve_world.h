@@ -1,0 +1,37 @@
+/* reserve_world.h - nodes in a memory store, and reservations that are waited for. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_RESERVE_WORLD_H
+#define TDM_TESTS_RESERVE_WORLD_H
+
+#include "scheduler/reserve.h"
+
+struct reserve_world {
+    struct tdm__loop *loop;
+    struct tdm__store *store;
+    bool done;
+    tdm_status status; /* of the last operation, with its words */
+    char detail[512];
+    struct tdm__reserved reserved; /* by the last reserve_world_take() that succeeded */
+    struct tdm__id places[16];     /* the node of each bundle of the last group */
+    uint32_t gpus[16];             /* its first GPU */
+};
+
+int reserve_world_open(struct reserve_world *world);
+void reserve_world_close(struct reserve_world *world);
+/* A node with so many GPUs and eight CPUs; fails the test if it cannot join. */
+struct tdm__id reserve_world_join(struct reserve_world *world, const char *name, double gpus);
+void reserve_world_join_again(struct reserve_world *world, const struct tdm__id *id,
+                              const char *name, double gpus, const struct tdm__grant *grants,
+                              uint32_t grants_count);
+/* As when its lease runs out. */
+void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id);
+tdm_status reserve_world_take(struct reserve_world *world,
+                              const struct tdm__reserve_actor *request);
+tdm_status reserve_world_give_back(struct reserve_world *world,
+                                   const struct tdm__actor_record *actor);
+tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id *id,
+                               double gpus_each, uint32_t bundles_count,
+                               enum tdm_placement_strategy strategy);
+tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id);
+
+#endif
