@@ -1,0 +1,93 @@
+/* daemon_options_test.c - tandemd's words: read, or refused with the remedy. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/daemon_options.h"
+
+#include <getopt.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+static bool read_words(const char *const *words, struct cli_daemon_options *options)
+{
+    char *argv[16] = {(char *)(uintptr_t) "tandemd"};
+    int argc = 1;
+
+    for (; words[argc - 1] != NULL; argc++) {
+        argv[argc] = (char *)(uintptr_t)words[argc - 1];
+    }
+    optind = 0; /* getopt begins anew */
+    return cli_daemon_options_read(argc, argv, options);
+}
+
+#define READ(options, ...) read_words((const char *const[]){__VA_ARGS__, NULL}, (options))
+
+static void words_become_options(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_true(READ(&options, "--private", "--cpus", "3", "--gpus=2", "--gpu-bytes", "4194304",
+                     "--name", "gpu-03", "--directory", "/x", "--resource", "disk=1.5"));
+    assert_true(options.is_private);
+    assert_int_equal(options.cpus, 3);
+    assert_int_equal(options.gpus, 2);
+    assert_int_equal(options.gpu_bytes, 4194304);
+    assert_string_equal(options.name, "gpu-03");
+    assert_string_equal(options.directory, "/x");
+    assert_string_equal(options.cluster, "tandem");
+    assert_null(options.redis_url);
+    assert_string_equal(options.resources.custom[0].name, "disk");
+    assert_int_equal(options.resources.custom[0].amount, 15000);
+}
+
+static void the_environment_stands_in(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_int_equal(setenv("TANDEM_GPUS", "7", 1), 0);                     /* NOLINT */
+    assert_int_equal(setenv("TANDEM_RESOURCES", "disk=2,licence=1", 1), 0); /* NOLINT */
+    assert_true(READ(&options, "--cpus", "1"));
+    assert_int_equal(options.gpus, 7);
+    assert_string_equal(options.resources.custom[1].name, "licence");
+    assert_true(READ(&options, "--gpus", "1"));
+    assert_int_equal(options.gpus, 1);
+    assert_int_equal(setenv("TANDEM_GPUS", "many", 1), 0); /* NOLINT */
+    assert_false(READ(&options, "--cpus", "1"));
+    assert_int_equal(unsetenv("TANDEM_GPUS"), 0);      /* NOLINT */
+    assert_int_equal(unsetenv("TANDEM_RESOURCES"), 0); /* NOLINT */
+}
+
+static void wrong_words_are_refused(void **state)
+{
+    struct cli_daemon_options options;
+
+    (void)state;
+    assert_false(READ(&options, "--cpus", "-1"));
+    assert_false(READ(&options, "--cpus", "1x"));
+    assert_false(READ(&options, "--gpus", "100000"));
+    assert_false(READ(&options, "--gpu-bytes", "1000"));
+    assert_false(READ(&options, "--port", "65536"));
+    assert_false(READ(&options, "--name", ""));
+    assert_false(READ(&options, "--nonsense"));
+    assert_false(READ(&options, "stray"));
+    assert_false(READ(&options, "--resource", "disk"));
+    assert_false(READ(&options, "--resource", "disk=much"));
+    assert_false(READ(&options, "--resource", "GPU=1"));
+    assert_false(READ(&options, "--resource", "disk=1", "--resource", "disk=1"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_become_options),
+        cmocka_unit_test(the_environment_stands_in),
+        cmocka_unit_test(wrong_words_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,59 @@
+/* scheduler_records_test.c - what the store holds is checked as it is read, and the key is named. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/records.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct tdm__record record_of(const char *key, const char *bytes, size_t size_bytes)
+{
+    return (struct tdm__record){.key = key, .version = 1, .bytes = {bytes, size_bytes}};
+}
+
+static void a_key_has_its_kind_and_id(void **state)
+{
+    struct tdm__id id = {{0x3f}};
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_string_equal(tdm__store_key("node", &id, key),
+                        "node/3f000000000000000000000000000000");
+}
+
+static void what_is_no_record_is_refused_with_its_key(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t size_bytes;
+    } wrong[] = {{"", 0}, {"\xc1", 1}, {"\x90", 1}, {"\x95\xc4\x01x\xa0\xa0\xa0\x01", 8}};
+    struct tdm__node_record node;
+    struct tdm__node_resources resources;
+    struct tdm__actor_record actor;
+    struct tdm__group_record group;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        struct tdm__record record = record_of("kind/7f", wrong[i].bytes, wrong[i].size_bytes);
+
+        assert_int_equal(tdm__node_record_read(&record, &node), TDM_E_PROTOCOL);
+        assert_non_null(strstr(tdm_error_detail(), "record kind/7f"));
+        assert_int_equal(tdm__free_record_read(&record, &resources), TDM_E_PROTOCOL);
+        assert_int_equal(tdm__actor_record_read(&record, &actor), TDM_E_PROTOCOL);
+        assert_int_equal(tdm__group_record_read(&record, &group), TDM_E_PROTOCOL);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_key_has_its_kind_and_id),
+        cmocka_unit_test(what_is_no_record_is_refused_with_its_key),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
