@@ -94,7 +94,7 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
     }
     (void)syscall(SYS_close_range, TDM__WORKER_BOOTSTRAP_FD + 1, ~0U, 0);
     (void)sigemptyset(&none);
-    (void)sigprocmask(SIG_SETMASK, &none, NULL);
+    (void)pthread_sigmask(SIG_SETMASK, &none, NULL);
 }
 
 /* True in the child. */
@@ -156,7 +156,7 @@ void tdm__template_run(void)
 
     (void)sigemptyset(&child_ended);
     (void)sigaddset(&child_ended, SIGCHLD);
-    (void)sigprocmask(SIG_BLOCK, &child_ended, NULL);
+    (void)pthread_sigmask(SIG_BLOCK, &child_ended, NULL);
     events[1].fd = signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
     (void)prctl(PR_SET_NAME, "tandem-template");
     warm_up();

@@ -172,7 +172,7 @@ static bool check(const struct cli_daemon_options *options)
     return true;
 }
 
-bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
+static int next_letter(int argc, char **argv)
 {
     static const struct option words[] = {
         {"private", no_argument, NULL, 'p'},
@@ -189,6 +189,12 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
+
+    return getopt_long(argc, argv, "", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
+}
+
+bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
+{
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct cli_daemon_options options = {.cluster = "tandem",
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
@@ -200,8 +206,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     if (!read_environment(&options)) {
         return false;
     }
-    while ((letter = getopt_long(argc, argv, "", words, NULL)) !=
-           -1) { /* NOLINT(concurrency-mt-unsafe) */
+    while ((letter = next_letter(argc, argv)) != -1) {
         if (!read_option(letter, &options)) {
             return false;
         }

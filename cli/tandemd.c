@@ -294,7 +294,7 @@ static tdm_status watch_signals(struct daemon *daemon)
     (void)sigemptyset(&watched);
     (void)sigaddset(&watched, SIGTERM);
     (void)sigaddset(&watched, SIGINT);
-    (void)sigprocmask(SIG_BLOCK, &watched, NULL);
+    (void)pthread_sigmask(SIG_BLOCK, &watched, NULL);
     daemon->signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     return tdm__watch_create(daemon->loop, daemon->signals, TDM__READABLE, on_signal, daemon,
                              &daemon->signals_watch);
@@ -417,6 +417,15 @@ static tdm_status choose_directory(struct daemon *daemon)
     return TDM_OK;
 }
 
+/* For everything that is started below: a later daemon finds by it what outlived this one. */
+static tdm_status name_directory(const char *directory)
+{
+    const char *name = TDM__DIRECTORY_VARIABLE;
+    int set = setenv(name, directory, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+
+    return set < 0 ? tdm__fail_errno(errno, "setenv") : TDM_OK;
+}
+
 int main(int argc, char **argv)
 {
     struct tdm__warden_options warden = {.line = -1};
@@ -435,9 +444,8 @@ int main(int argc, char **argv)
         warden.remove_directory = daemon->options.directory == NULL;
         status = tdm__warden_fork(&warden);
     }
-    if (status == TDM_OK && setenv(TDM__DIRECTORY_VARIABLE, daemon->directory, 1) <
-                                0) { /* NOLINT(concurrency-mt-unsafe) one thread */
-        status = tdm__fail_errno(errno, "setenv");
+    if (status == TDM_OK) {
+        status = name_directory(daemon->directory);
     }
     if (status != TDM_OK) {
         (void)fprintf(stderr, "tandemd: %s: %s\n", tdm_strerror(status), tdm_error_detail());

@@ -143,7 +143,7 @@ static bool is_abandoned(const char *path)
 
 static void sweep_one(const char *path)
 {
-    int fd;
+    int fd = -1;
 
     if (!is_abandoned(path) || tdm__directory_lock(path, &fd) != TDM_OK) {
         return;

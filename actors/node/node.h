@@ -50,7 +50,7 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
 
 tdm_status tdm__node_actors_create(struct tdm__node *node);
 void tdm__node_actors_destroy(struct tdm__node *node);
-void tdm__node_actors_serve(void *node, struct tdm__incoming *incoming);
+void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming);
 /* Ends the actors whose creator or group that is: in good order, or at once.  fn(arg) (may be
  * NULL) when they are gone; maybe before this returns. */
 void tdm__node_actors_end(struct tdm__node *node,
@@ -67,7 +67,7 @@ void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
 
 tdm_status tdm__node_groups_create(struct tdm__node *node);
 void tdm__node_groups_destroy(struct tdm__node *node);
-void tdm__node_groups_serve(void *node, struct tdm__incoming *incoming);
+void tdm__node_groups_serve(void *self, struct tdm__incoming *incoming);
 void tdm__node_groups_retry(struct tdm__node *node);
 /* Are places of groups on their way back into the store? */
 bool tdm__node_groups_are_going(const struct tdm__node *node);

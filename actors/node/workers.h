@@ -32,10 +32,10 @@ void tdm__workers_destroy(struct tdm__workers *workers);
 tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
                               const char *devices, int bootstrap_fd, tdm__worker_ended *fn,
                               void *arg, struct tdm__worker_process **worker_out);
-void tdm__worker_kill(struct tdm__worker_process *worker);
+void tdm__worker_kill(struct tdm__worker_process *public);
 /* It was asked to leave in good order, and may close its line before it ends.  (One that closes
  * its line unasked is killed: a worker without a daemon has no business here.) */
-void tdm__worker_may_leave(struct tdm__worker_process *worker);
+void tdm__worker_may_leave(struct tdm__worker_process *public);
 
 /* Kills children of this process that nobody here started: orphans of dead workers, which came
  * to this process because it is a subreaper.  `spare` may name one more child (Redis), or 0. */

@@ -149,14 +149,14 @@ tdm_status tdm__warden_fork(const struct tdm__warden_options *options)
         (void)setsid(); /* fails only for one that leads its group already */
     }
     watched_signals(&watched);
-    (void)sigprocmask(SIG_BLOCK, &watched, &before);
+    (void)pthread_sigmask(SIG_BLOCK, &watched, &before);
     tdm__family_adopt_orphans();
     warden.daemon = fork();
     if (warden.daemon < 0) {
         return tdm__fail_errno(errno, "fork of the daemon");
     }
     if (warden.daemon == 0) {
-        (void)sigprocmask(SIG_SETMASK, &before, NULL);
+        (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self) {
             _exit(1);
         }
