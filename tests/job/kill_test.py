@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from support import ENDLESS, SHORT, Failure, finish, main, require, wait_for_step
+from support import ENDLESS, SHORT, Failure, finish, main, require, wait_for
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = int(os.environ.get("TANDEM_KILLS", "3"))
@@ -28,7 +28,7 @@ def kill_at_a_moment(world, chance, choose, prepare):
     """Starts a job, kills what choose() names in the middle of a step: (victim pid, exit code,
     seconds until its end, stderr)."""
     process = world.start("--json", "--out", "out", *ENDLESS, **prepare(world))
-    wait_for_step(process, 1)
+    wait_for(process, "step", 1)
     victims = choose(world, process)
     require(victims, f"nobody to kill among {world.processes()}")
     time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
@@ -124,12 +124,12 @@ def the_store_is_killed_and_the_job_goes_on(world):
     chance = random.Random(f"{SEED} store")
     for _ in range(KILLS):
         process = world.start("--json", "--out", "out", *ENDLESS)
-        wait_for_step(process, 1)
+        wait_for(process, "step", 1)
         time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
         store = find(world, "tandem-store")
         require(len(store) == 1, f"stores: {store}")
         os.kill(store[0], signal.SIGKILL)
-        wait_for_step(process, 20)
+        wait_for(process, "step", 20)
         require(find(world, "tandem-store") != store, "the store was not started anew")
         process.send_signal(signal.SIGINT)
         code, _, err = finish(process)
@@ -150,7 +150,7 @@ def a_detached_child_of_a_killed_rank_goes_with_it(world):
 
 def a_detached_child_goes_with_a_killed_driver(world):
     process = world.start("--json", "--out", "out", *ENDLESS, **with_detached_child(world))
-    wait_for_step(process, 1)
+    wait_for(process, "step", 1)
     require(len(find(world, "sleep")) == 1, f"no detached child among {world.processes()}")
     process.kill()
     finish(process)

@@ -4,15 +4,17 @@
 import filecmp
 import json
 import os
+import pathlib
 import pty
 import signal
-import subprocess
 import sys
+import time
 
-from support import (ENDLESS, SHORT, finish, main, numbers_of, require, steps_of, wait_for_step)
+from support import (ENDLESS, SHORT, finish, main, numbers_of, require, steps_of, wait_for, wait_for_note)
 
 DIFFERENCE_MAX = 5e-5
 DIFFERENCE_MEAN = 1e-6
+LONG_STEP = ["rollout.warmup_steps=0", "rollout.rollout_batch_size=2048", "rollout.n_samples_per_prompt=64"]
 PHASES = {"ROLLOUT", "OFFLOAD_ENGINE", "TRAIN", "OFFLOAD_TRAINER", "UPDATE", "RESUME_ENGINE"}
 ROWS = {
     "job": (PHASES, 1),
@@ -72,7 +74,7 @@ def a_resumed_run_has_the_same_numbers(world):
     code, whole, err = world.run("--out", "whole", *words)
     require(code == 0, f"exit code {code}: {err}")
     process = world.start("--out", "parts", *words)
-    wait_for_step(process, 3)
+    wait_for(process, "step", 3)
     process.send_signal(signal.SIGINT)
     code, _, err = finish(process)
     require(code == 0, f"interrupted: exit code {code}: {err}")
@@ -92,7 +94,7 @@ def a_resumed_run_has_the_same_numbers(world):
 
 def a_checkpoint_is_found_where_a_kill_left_it(world):
     process = world.start("--out", "out", "--json", "job.save_interval=1", *ENDLESS)
-    wait_for_step(process, 4)
+    wait_for(process, "step", 4)
     process.kill()
     finish(process)
     world.require_clean()
@@ -110,16 +112,21 @@ def without_updates_engines_stay_as_they_were(world):
     require(before == after, f"{before} became {after}")
 
 
-def interrupt(world, count, process):
-    wait_for_step(process, 2)
-    for _ in range(count):
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group
-    return finish(process)
+def interrupt(process):
+    """Ctrl-C as a terminal sends it, to the whole group; returns when the driver has taken it."""
+    os.killpg(process.pid, signal.SIGINT)
+    while process.poll() is None:
+        status = pathlib.Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+        pending = [int(line.split()[1], 16) for line in status.splitlines() if line.startswith(("SigPnd", "ShdPnd"))]
+        if not any(bits >> (signal.SIGINT - 1) & 1 for bits in pending):
+            return
 
 
 def ctrl_c_finishes_the_step_and_saves(world):
     process = world.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
-    code, out, err = interrupt(world, 1, process)
+    wait_for(process, "step", 2)
+    interrupt(process)
+    code, out, err = finish(process)
     require(code == 0, f"exit code {code}: {err}")
     require("interrupted after step" in out and "--resume out" in out, f"told: {out}")
     require((world.path / "out/checkpoint/state.json").is_file(), "nothing saved")
@@ -127,13 +134,25 @@ def ctrl_c_finishes_the_step_and_saves(world):
     world.require_clean()
 
 
-def ctrl_c_twice_leaves_at_once(world):
-    process = world.start("--out", "out", "--json", *ENDLESS, start_new_session=True)
-    wait_for_step(process, 2)
-    os.killpg(process.pid, signal.SIGINT)
-    os.killpg(process.pid, signal.SIGINT)
+def ctrl_c_twice_leaves_in_the_middle_of_a_step(world):
+    process = world.start("--out", "out", "--json", *LONG_STEP, start_new_session=True)
+    wait_for_note(process, "before")
+    interrupt(process)
+    begin = time.monotonic()
+    interrupt(process)
+    code, out, err = finish(process)
+    took_s = time.monotonic() - begin
+    require(code == 1 and "interrupted twice" in err, f"exit code {code}: {err}")
+    require(took_s < 2 * world.slow and not steps_of(out), f"left after {took_s:.1f} s: {out}")
+    world.require_clean()
+
+
+def ctrl_c_while_nothing_can_be_saved_says_so(world):
+    process = world.start("--out", "out", "--json", "rollout.warmup_steps=1000000", start_new_session=True)
+    wait_for(process, "warmup", 2)
+    interrupt(process)
     code, _, err = finish(process)
-    require(code in (0, 1, -signal.SIGINT), f"exit code {code}: {err}")
+    require(code == 1 and "interrupted during the warm-up: nothing to save yet" in err, f"exit code {code}: {err}")
     world.require_clean()
 
 
@@ -160,5 +179,6 @@ if __name__ == "__main__":
     sys.exit(main([a_pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
                    the_trace_has_every_phase_on_every_row, a_resumed_run_has_the_same_numbers,
                    a_checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
-                   ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_at_once,
+                   ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_in_the_middle_of_a_step,
+                   ctrl_c_while_nothing_can_be_saved_says_so,
                    a_terminal_gets_a_live_bar]))

@@ -148,13 +148,20 @@ def numbers_of(step):
     return step["step"], step["reward"], step["kl"], tuple(sorted(step["metrics"].items()))
 
 
-def wait_for_step(process, number):
-    """Reads until a step line of at least this number has come."""
+def wait_for(process, kind, number):
+    """Reads lines of JSON until this step ("step" or "warmup") has been told."""
     for line in process.stdout:
         item = json.loads(line)
-        if item.get("kind") == "step" and item["step"] >= number:
+        if item.get("kind") == kind and item["step"] >= number:
             return
-    raise Failure(f"ended before step {number}: {process.stderr.read()}")
+    raise Failure(f"ended before {kind} {number}: {process.stderr.read()}")
+
+
+def wait_for_note(process, begin):
+    for line in process.stdout:
+        if json.loads(line).get("note", "").startswith(begin):
+            return
+    raise Failure(f"ended before the note {begin!r}: {process.stderr.read()}")
 
 
 def safetensors(tensors):
