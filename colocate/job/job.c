@@ -124,8 +124,7 @@ static tdm_status prepare(struct tdm__controller *controller)
 
 static void tell_who_sits_where(struct tdm__controller *controller)
 {
-    const char *cluster =
-        getenv("TANDEM_ADDRESS"); /* NOLINT(concurrency-mt-unsafe) nobody sets it */
+    const char *cluster = getenv("TANDEM_ADDRESS");
     char text[TDM__BANNER_BYTES];
 
     tdm__banner_title(controller->spec, controller->options,
