@@ -6,10 +6,12 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { ATTEMPT_MS = 2000 };
+enum { ATTEMPT_MS = 2000, PAUSE_MS = 20 };
 
 struct service {
     struct tdm__loop *loop;   /* borrowed */
@@ -137,19 +139,34 @@ struct question {
     struct tdm__id update;
 };
 
+/* Epoch and version of the update asked about where it is remembered, else of the latest. */
+static struct tdm__update_past find_update(const struct tdm__version_record *record,
+                                           const struct tdm__id *id)
+{
+    for (uint32_t i = 0; i < record->past_count; i++) {
+        if (tdm__id_equal(&record->past[i].id, id)) {
+            return record->past[i];
+        }
+    }
+    return (struct tdm__update_past){
+        .epoch = record->update.epoch,
+        .version = record->update.version,
+        .outcome = tdm__id_equal(&record->update.id, id) ? record->update.outcome : 0};
+}
+
 static void on_record(void *arg, tdm_status status, const char *detail,
                       const struct tdm__version_record *record)
 {
     struct question *question = arg;
-    enum tdm__update_outcome outcome = 0;
 
     if (status != TDM_OK) {
         tdm__incoming_fail(question->incoming, status, detail);
     } else {
-        (void)tdm__version_outcome(record, &question->update, &outcome); /* 0: not remembered */
-        tdm__incoming_reply_pack(question->incoming, "uuuu?", record->version,
-                                 record->update.epoch, record->update.version,
-                                 (uint64_t)outcome, record->lost ? 1 : 0);
+        struct tdm__update_past update = find_update(record, &question->update);
+
+        tdm__incoming_reply_pack(question->incoming, "uuuu?", record->version, update.epoch,
+                                 update.version, (uint64_t)update.outcome,
+                                 record->lost ? 1 : 0);
     }
     free(question);
 }
@@ -229,6 +246,27 @@ static tdm_status read_answer(const tdm_value *value, struct tdm__version_answer
     return TDM_OK;
 }
 
+/* The same question changes nothing the second time; but a store that is away is not to be
+ * asked without a breath.  False when the time is over. */
+static bool may_ask_again(tdm_status status, int64_t deadline_ms)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_MS * 1000000L};
+
+    if ((status != TDM_E_STORE && status != TDM_E_TIMEOUT) ||
+        tdm__deadline_left(deadline_ms) == 0) {
+        return false;
+    }
+    (void)nanosleep(&pause, NULL);
+    return true;
+}
+
+static int64_t attempt_ms(int64_t deadline_ms)
+{
+    int64_t left_ms = tdm__deadline_left(deadline_ms);
+
+    return left_ms < 0 || left_ms > ATTEMPT_MS ? ATTEMPT_MS : left_ms;
+}
+
 tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
                              const struct tdm__version_request *request, int64_t timeout_ms,
                              struct tdm__version_answer *answer_out)
@@ -241,18 +279,15 @@ tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
     TDM_TRY(tdm_writer_create(&writer));
     write_request(writer, model, request);
     status = tdm_writer_status(writer);
-    while (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, "version.ask", tdm_writer_bytes(writer), ATTEMPT_MS,
-                                  &document);
-        if (status == TDM_OK) {
-            status = read_answer(tdm_document_root(document), answer_out);
-            tdm_document_destroy(document);
-            break;
-        }
-        if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) &&
-            tdm__deadline_left(deadline_ms) != 0) {
-            status = TDM_OK; /* the same question changes nothing the second time */
-        }
+    if (status == TDM_OK) {
+        do {
+            status = tdm__runtime_ask(runtime, "version.ask", tdm_writer_bytes(writer),
+                                      attempt_ms(deadline_ms), &document);
+        } while (may_ask_again(status, deadline_ms));
+    }
+    if (status == TDM_OK) {
+        status = read_answer(tdm_document_root(document), answer_out);
+        tdm_document_destroy(document);
     }
     tdm_writer_destroy(writer);
     return status;

@@ -24,7 +24,7 @@ struct tdm__version_answer {
     uint64_t version; /* committed; 0: none */
     uint64_t epoch;   /* of the update asked about, or the latest */
     uint64_t update_version;
-    enum tdm__update_outcome outcome; /* of the update asked about */
+    enum tdm__update_outcome outcome; /* of the update asked about; 0: not remembered */
     bool lost;
 };
 
