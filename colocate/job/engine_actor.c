@@ -20,7 +20,8 @@ struct engine {
     struct tdm__manifest *manifest;   /* owned, like the rest */
     struct tdm__receiver *receiver;
     tdm_actor **peers; /* the engine's other ranks, from 1; only its first rank has them */
-    uint64_t version;  /* served; 0: none yet */
+    uint64_t version;  /* served; 0: none, for now */
+    bool voted;        /* and does not know the outcome: serves nothing until it does */
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -262,6 +263,7 @@ static tdm_status prepare(tdm_call *call, void *self)
     TDM_TRY(read_update(call, &update, &ignored));
     request = own_request(engine, TDM__VERSION_PREPARED, &update);
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
+    engine->voted = true;
     return tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer);
 }
 
@@ -277,12 +279,14 @@ static tdm_status flip(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &version));
     TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
+    engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
     request = own_request(engine, TDM__VERSION_FLIPPED, &update);
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
     engine->version = version;
+    engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "flip", begin_ns, 0, 0);
     return TDM_OK;
 }
@@ -295,6 +299,7 @@ static tdm_status drop(tdm_call *call, void *self)
 
     (void)call;
     TDM_TRY(tdm__receiver_drop(engine->receiver));
+    engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     return TDM_OK;
@@ -312,6 +317,9 @@ static tdm_status generate(tdm_call *call, void *self)
 
     if (engine->version == 0) {
         return tdm__fail(TDM_E_STATE, "this engine serves no version yet");
+    }
+    if (engine->voted) {
+        return tdm__fail(TDM_E_STATE, "this engine has voted and waits for the outcome");
     }
     TDM_TRY(tdm__generation_read(tdm_call_arguments(call), &generation));
     status =

@@ -117,12 +117,39 @@ static tdm_status decode_layouts(struct trainer *trainer, const char *all, size_
         uint64_t size_bytes;
 
         memcpy(&size_bytes, one, sizeof(size_bytes));
+        if (size_bytes > each - sizeof(size_bytes)) {
+            return tdm__fail(TDM_E_PROTOCOL, "trainer rank %u: a layout of %llu bytes in %zu",
+                             i, (unsigned long long)size_bytes, each);
+        }
         if (i != trainer->rank.context.rank) {
             TDM_TRY(tdm__layout_decode((struct tdm_bytes){one + sizeof(size_bytes), size_bytes},
                                        &trainer->layouts[i]));
+            TDM_TRY(tdm__wrap(tdm__layout_check(&trainer->layouts[i], trainer->manifest),
+                              "trainer rank %u", i));
         }
     }
     return TDM_OK;
+}
+
+/* Slices name tensors by their index, which means the same everywhere or garbage. */
+static tdm_status check_manifests(struct trainer *trainer)
+{
+    uint32_t ranks_count = trainer->rank.context.ranks_count;
+    struct tdm__hash *all = calloc(ranks_count, sizeof(*all));
+    tdm_status status;
+
+    if (all == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "manifests of %u ranks", ranks_count);
+    }
+    status =
+        tdm_group_all_gather(trainer->rank.group, &trainer->manifest->hash, sizeof(*all), all);
+    for (uint32_t i = 1; i < ranks_count && status == TDM_OK; i++) {
+        if (!tdm__hash_equal(&all[i], &all[0])) {
+            status = tdm__fail(TDM_E_INVAL, "trainer ranks 0 and %u list other tensors", i);
+        }
+    }
+    free(all);
+    return status;
 }
 
 static tdm_status exchange_layouts(struct trainer *trainer)
@@ -159,6 +186,7 @@ static tdm_status learn_layout(struct trainer *trainer)
         return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", trainer->rank.context.ranks_count);
     }
     trainer->layouts[trainer->rank.context.rank] = own;
+    TDM_TRY(check_manifests(trainer));
     return exchange_layouts(trainer);
 }
 
