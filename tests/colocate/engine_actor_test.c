@@ -1,0 +1,295 @@
+/* engine_actor_test.c - an engine rank serves one version at a time, and nothing in between. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/rank.h"
+#include "colocate/weights/version_service.h"
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB     ((uint64_t)1 << 20)
+#define LIBRARY TDM_TEST_BUILD_DIR "/tests/tiny_job_library.so"
+#define TRY(x)  assert_int_equal((x), TDM_OK)
+
+enum { WAIT_MS = 20000 };
+
+/* One trainer rank and one engine rank of tests/colocate/tiny_job_library.c on one GPU; the
+ * test is the controller. */
+static tdm_runtime *runtime;
+static tdm_actor *trainer;
+static tdm_actor *engine;
+static struct tdm__id update; /* that calls are about */
+static struct tdm__id latest; /* that was begun */
+static uint64_t base;         /* committed */
+static struct tdm__version_answer answer;
+
+/* ---- calls --------------------------------------------------------------------------------
+ */
+
+static tdm_status call_packed(tdm_actor *actor, const char *method, struct tdm_bytes arguments)
+{
+    const tdm_value *nothing;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TRY(tdm_actor_call_packed(actor, method, arguments, &ref));
+    status = tdm_get_value(ref, WAIT_MS, &nothing);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static tdm_status call(tdm_actor *actor, const char *method, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+
+    TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    TRY(tdm_pack_va(writer, format, args));
+    va_end(args);
+    status = call_packed(actor, method, tdm_writer_bytes(writer));
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* A method whose arguments are the update and a number. */
+static tdm_status call_about(tdm_actor *actor, const char *method, uint64_t number)
+{
+    return call(actor, method, "bu", update.bytes, sizeof(update.bytes), number);
+}
+
+/* What version answers; 0 where nobody does. */
+static uint64_t version_served(void)
+{
+    const tdm_value *value;
+    tdm_ref *ref;
+    uint64_t version = 0;
+
+    TRY(tdm_actor_call(engine, "generate", &ref, "fu((su))", 0.0, (uint64_t)2, "p",
+                       (uint64_t)1));
+    if (tdm_get_value(ref, WAIT_MS, &value) == TDM_OK) {
+        version = tdm_value_uint(tdm_value_at(value, 0), 0);
+    }
+    tdm_ref_release(ref);
+    return version;
+}
+
+static void assert_told(const char *words)
+{
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+/* ---- the controller's part ----------------------------------------------------------------
+ */
+
+static tdm_actor *create(const char *class_name, const char *name, double num_gpus)
+{
+    const struct tdm_actor_options options = {.name = name, .num_gpus = num_gpus};
+    const struct tdm__rank_arguments arguments = {.config_json = "{}",
+                                                  .config_name = "test",
+                                                  .library = LIBRARY,
+                                                  .group = name,
+                                                  .ranks_count = 1,
+                                                  .per_engine = 1,
+                                                  .bucket_bytes = 4096,
+                                                  .timeout_ms = WAIT_MS,
+                                                  .verify = 1};
+    tdm_writer *writer;
+    tdm_actor *actor;
+
+    TRY(tdm_writer_create(&writer));
+    TRY(tdm__rank_arguments_write(writer, &arguments));
+    TRY(tdm_actor_create_packed(runtime, class_name, &options, tdm_writer_bytes(writer),
+                                &actor));
+    tdm_writer_destroy(writer);
+    TRY(tdm_actor_wait_ready(actor, WAIT_MS));
+    return actor;
+}
+
+static struct tdm__member engine_member(void)
+{
+    struct tdm__member member = {.incarnation = 1};
+    struct tdm_actor_info info;
+
+    tdm_actor_describe(engine, &info);
+    TRY(tdm__id_parse(info.id, &member.actor));
+    return member;
+}
+
+static void begin_update(void)
+{
+    struct tdm__version_request request = {
+        .kind = TDM__VERSION_BEGIN, .base = base, .source = {{{9}}, 1}};
+    struct tdm__member member = engine_member();
+
+    TRY(tdm__id_make(&update));
+    request.update = update;
+    request.members = &member;
+    request.members_count = 1;
+    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
+    latest = update;
+    TRY(call(engine, "take_shadow", ""));
+    TRY(call(trainer, "take_bucket", ""));
+    TRY(call_about(trainer, "update", answer.epoch));
+}
+
+static void decide(enum tdm__update_outcome proposal)
+{
+    const struct tdm__version_request request = {
+        .kind = TDM__VERSION_DECIDE, .update = update, .proposal = proposal};
+
+    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
+    assert_int_equal(answer.outcome, proposal);
+    base = answer.version;
+    TRY(call(trainer, "give_bucket", ""));
+}
+
+/* Both ranks have started, the engine has all of its memory. */
+static int set_up(void **state)
+{
+    const tdm_value *manifest;
+    tdm_writer *writer;
+    tdm_ref *ref;
+
+    (void)state;
+    trainer = create("tandem.trainer", "trainer/0", 0.5);
+    engine = create("tandem.engine", "engine/0/0", 0.5);
+    TRY(call(engine, "start", ""));
+    TRY(tdm_actor_call(trainer, "start", &ref, ""));
+    TRY(tdm_get_value(ref, WAIT_MS, &manifest));
+    TRY(tdm_writer_create(&writer));
+    tdm_write_value(writer, manifest);
+    TRY(call_packed(engine, "connect", tdm_writer_bytes(writer)));
+    tdm_writer_destroy(writer);
+    tdm_ref_release(ref);
+    TRY(call(trainer, "pause", ""));
+    TRY(call(engine, "resume", "n"));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    const struct tdm__member member = engine_member();
+    struct tdm__version_request request = {
+        .kind = TDM__VERSION_DEAD, .update = latest, .dead = &member, .dead_count = 1};
+
+    (void)state;
+    TRY(tdm_actor_kill(engine, WAIT_MS));
+    if (!tdm__id_is_none(&latest)) { /* or the next test's update would wait for it */
+        TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
+    }
+    TRY(tdm_actor_kill(trainer, WAIT_MS));
+    tdm_actor_destroy(engine);
+    tdm_actor_destroy(trainer);
+    one_node_wait_used(runtime, 0);
+    return 0;
+}
+
+/* ---- the tests ----------------------------------------------------------------------------
+ */
+
+static void nothing_is_served_between_vote_and_flip(void **state)
+{
+    (void)state;
+    assert_int_equal(version_served(), 0);
+    assert_told("serves no version yet");
+    for (uint64_t version = 1; version <= 2; version++) {
+        begin_update();
+        assert_true(version_served() == version - 1); /* staging touches nothing */
+        TRY(call_about(engine, "prepare", 0));
+        assert_int_equal(version_served(), 0);
+        assert_int_equal(call_about(trainer, "update", answer.epoch), TDM_E_STATE);
+        assert_told("voted for");
+        decide(TDM__UPDATE_COMMITTED);
+        assert_int_equal(version_served(), 0);
+        TRY(call_about(engine, "flip", version));
+        assert_true(version_served() == version);
+        TRY(call_about(engine, "flip", version)); /* the answer was lost */
+        assert_true(version_served() == version);
+    }
+}
+
+static void after_an_abort_the_old_version_is_served_on(void **state)
+{
+    struct tdm__id aborted;
+
+    (void)state;
+    begin_update();
+    TRY(call_about(engine, "prepare", 0));
+    decide(TDM__UPDATE_COMMITTED);
+    TRY(call_about(engine, "flip", base));
+    begin_update();
+    TRY(call_about(engine, "prepare", 0));
+    decide(TDM__UPDATE_ABORTED);
+    assert_int_equal(version_served(), 0); /* it has not heard yet */
+    TRY(call(engine, "drop", ""));
+    assert_true(version_served() == base);
+    aborted = update;
+    assert_int_equal(call_about(engine, "flip", base + 1), TDM_E_STATE);
+    begin_update();
+    update = aborted;
+    assert_int_equal(call_about(engine, "prepare", 0), TDM_E_STATE);
+    assert_true(version_served() == base);
+    update = latest;
+    decide(TDM__UPDATE_ABORTED);
+}
+
+static void memory_is_there_when_asked_for_and_no_longer(void **state)
+{
+    (void)state;
+    one_node_wait_used(runtime, 4 * MIB); /* the engine's two regions */
+    TRY(call(engine, "pause", ""));
+    one_node_wait_used(runtime, 0);
+    TRY(call(engine, "resume", "s", "weights"));
+    one_node_wait_used(runtime, 2 * MIB);
+    begin_update();
+    one_node_wait_used(runtime, 6 * MIB); /* weights, shadow, bucket */
+    TRY(call_about(engine, "prepare", 0));
+    decide(TDM__UPDATE_COMMITTED);
+    TRY(call_about(engine, "flip", base));
+    one_node_wait_used(runtime, 2 * MIB);
+    TRY(call(engine, "resume", "n"));
+    assert_true(version_served() == base);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(call(engine, "stage", ""), TDM_E_PROTOCOL); /* no list for its rank */
+    assert_int_equal(call(engine, "stage", "b", "x", (size_t)1), TDM_E_PROTOCOL);
+    assert_int_equal(call(engine, "prepare", "bu", "short", (size_t)5, (uint64_t)0),
+                     TDM_E_PROTOCOL);
+    assert_int_equal(call(engine, "flip", ""), TDM_E_TYPE);
+    assert_int_equal(call(engine, "generate", "fu()", 0.0, (uint64_t)0), TDM_E_STATE);
+    assert_int_equal(call(trainer, "update", "bu", "short", (size_t)5, (uint64_t)1),
+                     TDM_E_PROTOCOL);
+    assert_int_equal(call(trainer, "step", "u", (uint64_t)1), TDM_E_PROTOCOL);
+    assert_int_equal(call_about(trainer, "update", 1), TDM_E_STATE); /* no bucket */
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(nothing_is_served_between_vote_and_flip),
+        EACH(after_an_abort_the_old_version_is_served_on),
+        EACH(memory_is_there_when_asked_for_and_no_longer),
+        EACH(wrong_arguments_are_refused),
+    };
+    int failed;
+
+    runtime = one_node_start(32 * MIB);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_runtime_stop(runtime);
+    return failed;
+}
