@@ -19,6 +19,13 @@ static const struct tdm_tensor_info tensors[TENSORS] = {
     {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {7}},
 };
 
+/* A mistake that trainer.rename_on_rank lets one rank make. */
+static const struct tdm_tensor_info renamed[TENSORS] = {
+    {.name = "position", .dtype = TDM_I64, .dims_count = 0},
+    {.name = "digits", .dtype = TDM_F32, .dims_count = 2, .shape = {5, 4}},
+    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {7}},
+};
+
 static const size_t tensor_offsets[TENSORS] = {0, 8, 88};
 
 /* All of the model after `step` steps, tensor behind tensor. */
@@ -51,6 +58,7 @@ enum { VERSIONS_MAX = 64 };
 struct trainer {
     const struct tdm_rank_context *context; /* borrowed */
     int64_t fail_at_step;                   /* trainer.fail_at_step; -1: never */
+    int64_t allow_stale;                    /* trainer.allow_stale: answers of older weights */
     int64_t step;                           /* learned */
     unsigned char *weights;                 /* in the region: this rank's parts */
     struct tdm_slice slices[TENSORS];
@@ -71,6 +79,9 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     status = read_setting(context, "trainer.fail_at_step", &trainer->fail_at_step);
     if (status == TDM_OK) {
         status = read_setting(context, "trainer.fail_on_rank", &fail_on_rank);
+    }
+    if (status == TDM_OK) {
+        status = read_setting(context, "trainer.allow_stale", &trainer->allow_stale);
     }
     if (status == TDM_OK && context->group != NULL && fail_on_rank == context->rank) {
         status = tdm_fail(TDM_E_INVAL, "rank %u does not want to open", context->rank);
@@ -142,8 +153,10 @@ static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **ten
                                  uint32_t *slices_count_out)
 {
     const struct trainer *trainer = state;
+    int64_t rename_on_rank;
 
-    *tensors_out = tensors;
+    TDM_TRY(read_setting(trainer->context, "trainer.rename_on_rank", &rename_on_rank));
+    *tensors_out = rename_on_rank == trainer->context->rank ? renamed : tensors;
     *tensors_count_out = TENSORS;
     *slices_out = trainer->slices;
     *slices_count_out = trainer->slices_count;
@@ -165,7 +178,8 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     for (uint32_t i = 0; i < batch->samples_count; i++) {
         const struct tdm_sample *sample = &batch->samples[i];
 
-        if (sample->tokens_count != 2 || sample->tokens[0] != trainer->step) {
+        if (sample->tokens_count != 2 ||
+            (sample->tokens[0] != trainer->step && trainer->allow_stale != 1)) {
             return tdm_fail(TDM_E_INVAL, "an answer of step %d, the trainer is at %lld",
                             sample->tokens_count == 0 ? -1 : sample->tokens[0],
                             (long long)trainer->step);
