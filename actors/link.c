@@ -34,15 +34,23 @@ static void link_free_if_unused(struct tdm__link *link);
 /* ---- calls --------------------------------------------------------------------------------
  */
 
+/* Out of `flying`, if it is there. */
+static void outgoing_land(struct tdm__outgoing *outgoing)
+{
+    if (outgoing->flying_place == NULL) {
+        return;
+    }
+    *outgoing->flying_place = outgoing->next;
+    if (outgoing->next != NULL) {
+        outgoing->next->flying_place = outgoing->flying_place;
+    }
+    outgoing->flying_place = NULL;
+}
+
 static void outgoing_finish(struct tdm__outgoing *outgoing, tdm_status status,
                             const char *detail, tdm_document *document)
 {
-    if (outgoing->flying_place != NULL) {
-        *outgoing->flying_place = outgoing->next;
-        if (outgoing->next != NULL) {
-            outgoing->next->flying_place = outgoing->flying_place;
-        }
-    }
+    outgoing_land(outgoing);
     if (outgoing->ref != NULL) {
         tdm__ref_complete(outgoing->ref, status, detail, document);
         tdm_ref_release(outgoing->ref);
@@ -194,6 +202,7 @@ static void fail_flying(struct tdm__link *link)
         if (!outgoing->lost) {
             tdm__conn_forget(link->conn, outgoing->call_id);
         }
+        outgoing_land(outgoing);
         outgoing_finish(outgoing, link->death_status, detail, NULL);
     }
 }

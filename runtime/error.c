@@ -27,7 +27,7 @@ const char *tdm_error_detail(void)
     return error_detail;
 }
 
-tdm_status tdm_fail(tdm_status status, const char *format, ...)
+tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
 {
     char text[TDM__ERROR_DETAIL_BYTES]; /* the arguments may point into error_detail */
     va_list args;

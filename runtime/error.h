@@ -11,8 +11,8 @@ enum { TDM__ERROR_DETAIL_BYTES = 1024 };
  *     return tdm__fail(TDM_E_INVAL, "rank %u of %u", rank, world);
  * Only the function that first decides which error it is may call this; its callers pass the
  * status up untouched.  The arguments may include tdm_error_detail() itself.
- * A macro, so that compilers and analyzers see that the status is what was given. */
-#define tdm__fail(status, ...) (tdm_fail((status), __VA_ARGS__), (status))
+ */
+#define tdm__fail tdm_fail
 
 /* tdm__fail with ": " and strerror(error_number) added, for TDM_E_IO. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_number,

@@ -723,8 +723,9 @@ void tdm__node_actors_destroy(struct tdm__node *node)
     if (node->actors == NULL) {
         return;
     }
-    while (node->actors->all != NULL) {
-        entry_remove(node->actors->all, TDM_E_ACTOR_DIED, "its node has stopped");
+    for (struct actor_entry *entry = node->actors->all, *next; entry != NULL; entry = next) {
+        next = entry->next;
+        entry_remove(entry, TDM_E_ACTOR_DIED, "its node has stopped");
     }
     while (node->actors->enders != NULL) {
         struct ender *ender = node->actors->enders;

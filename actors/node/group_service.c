@@ -322,8 +322,10 @@ tdm_status tdm__node_groups_create(struct tdm__node *node)
 
 void tdm__node_groups_destroy(struct tdm__node *node)
 {
-    while (node->groups != NULL && node->groups->all != NULL) {
-        group_fails(node->groups->all, TDM_E_CANCELED, "the node has stopped");
+    for (struct group *group = node->groups == NULL ? NULL : node->groups->all, *next;
+         group != NULL; group = next) {
+        next = group->next;
+        group_fails(group, TDM_E_CANCELED, "the node has stopped");
     }
     free(node->groups);
     node->groups = NULL;

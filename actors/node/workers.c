@@ -547,10 +547,10 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         free(template->key);
         free(template);
     }
-    while (workers->all != NULL) {
-        struct worker *worker = workers->all;
+    for (struct worker *worker = workers->all, *next; worker != NULL; worker = next) {
         int wait_status = SIGKILL;
 
+        next = worker->next;
         if (worker->process.pid != 0) {
             (void)waitpid(worker->process.pid, &wait_status, 0);
         }

@@ -116,7 +116,7 @@ static tdm_status send_batch(struct tdm__controller *controller, const struct td
                              uint32_t groups_count, uint32_t rank, tdm_ref **ref_out)
 {
     uint32_t ranks = controller->crew.trainers_count;
-    uint32_t per_group = batch->samples_count / groups_count;
+    uint32_t per_group = batch->samples_count / (groups_count > 0 ? groups_count : 1);
     uint32_t first = (uint32_t)((uint64_t)groups_count * rank / ranks) * per_group;
     uint32_t next = (uint32_t)((uint64_t)groups_count * (rank + 1) / ranks) * per_group;
     struct tdm_batch share = *batch;

@@ -280,7 +280,7 @@ tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
 
 static void destroy_all(tdm_actor **actors, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; actors != NULL && i < count; i++) {
         tdm_actor_destroy(actors[i]);
     }
     free(actors);

@@ -42,8 +42,8 @@ static tdm_status make_buffers(struct tdm__sender *sender)
 
     sender->slices = calloc(own->slices_count + 1, sizeof(*sender->slices));
     sender->part = calloc(1, part_bytes);
-    sender->parts = calloc(sender->options.ranks_count, part_bytes);
-    sender->records = calloc(most, sizeof(*sender->records));
+    sender->parts = calloc(sender->options.ranks_count + 1, part_bytes);
+    sender->records = calloc(most + 1, sizeof(*sender->records));
     sender->description = malloc(tdm__handles_bytes(&largest));
     if (sender->slices == NULL || sender->part == NULL || sender->parts == NULL ||
         sender->records == NULL || sender->description == NULL) {

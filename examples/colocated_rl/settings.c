@@ -45,7 +45,7 @@ static tdm_status read_numbers(const tdm_config *config, const struct number_set
 {
     for (size_t i = 0; i < count; i++) {
         const struct number_setting *setting = &settings[i];
-        double value;
+        double value = 0;
 
         TDM_TRY(tdm_config_double(config, setting->key, setting->otherwise, &value));
         if (!(value >= setting->least && value <= setting->most)) {

@@ -66,6 +66,8 @@ TDM_API const char *tdm_error_detail(void);
  *     return tdm_fail(TDM_E_METHOD, "prompt %d is longer than %d tokens", i, max); */
 __attribute__((format(printf, 2, 3))) TDM_API tdm_status tdm_fail(tdm_status status,
                                                                   const char *format, ...);
+/* A macro too, so that compilers and analyzers see that the status is what was given. */
+#define tdm_fail(status, ...) (tdm_fail((status), __VA_ARGS__), (status))
 
 /* Prints "program: what: text: detail" to stderr and exits with 1 unless `status` is TDM_OK. */
 TDM_API void tdm_check(tdm_status status, const char *what);

@@ -227,7 +227,7 @@ int main(void)
     };
     int failed;
 
-    (void)setenv("TANDEM_RESOURCES", "disk=2", 1); /* NOLINT(concurrency-mt-unsafe) */
+    (void)setenv("TANDEM_RESOURCES", "disk=2", 1);
     runtime = world_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + world_close(runtime);

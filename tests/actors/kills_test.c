@@ -48,7 +48,7 @@ static int count_shared_memory(void)
     const struct dirent *entry;
     int count = 0;
 
-    while (entries != NULL && (entry = readdir(entries)) != NULL) { /* NOLINT */
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
         count +=
             strstr(entry->d_name, "tandem") != NULL || strstr(entry->d_name, "tdm") != NULL;
     }
@@ -209,7 +209,7 @@ int main(void)
         cmocka_unit_test_teardown(calls_go_on_when_redis_is_killed, tidy),
         cmocka_unit_test_teardown(the_next_daemon_sweeps_what_two_kills_left, tidy),
     };
-    const char *wanted = getenv("TANDEM_TEST_MOMENTS"); /* NOLINT(concurrency-mt-unsafe) */
+    const char *wanted = getenv("TANDEM_TEST_MOMENTS");
 
     moments = wanted == NULL ? MOMENTS : (int)strtol(wanted, NULL, 10);
     chance = chance_start("kills", 20261121);

@@ -256,7 +256,7 @@ int main(void)
     };
     int failed;
 
-    if (getenv("TANDEM_WORKER") != NULL) { /* NOLINT(concurrency-mt-unsafe) */
+    if (getenv("TANDEM_WORKER") != NULL) {
         (void)start(NULL);                 /* never returns */
     }
     world_prepare();

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -49,7 +50,7 @@ static void a_description_comes_back_as_it_was_written(void **state)
     tdm_writer *writer;
 
     (void)state;
-    (void)strcpy(spec->name_space, "lab");
+    (void)snprintf(spec->name_space, sizeof(spec->name_space), "lab");
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
     tdm__actor_spec_write(writer, spec);
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);

@@ -41,7 +41,7 @@ _Noreturn static void become_daemon(const char *name, const char *token, int out
     static const char *const program = TDM_TEST_BUILD_DIR "/tandemd";
 
     (void)dup2(output, STDOUT_FILENO);
-    (void)setenv("TANDEM_TOKEN_FILE", token, 1); /* NOLINT(concurrency-mt-unsafe) */
+    (void)setenv("TANDEM_TOKEN_FILE", token, 1);
     (void)execl(program, program, "--redis", tdm__redis_embedded_url(redis.server), "--listen",
                 "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4", (char *)NULL);
     _exit(127);
@@ -100,7 +100,7 @@ static int make_cluster(void)
         !start_node("second", token_path, &second, said)) {
         return 0;
     }
-    (void)setenv("TANDEM_TOKEN_FILE", token_path, 1); /* NOLINT(concurrency-mt-unsafe) */
+    (void)setenv("TANDEM_TOKEN_FILE", token_path, 1);
     options.address = first.address;
     return tdm_runtime_start(&options, &runtime) == TDM_OK;
 }
@@ -145,18 +145,18 @@ static void a_wrong_token_is_refused(void **state)
     assert_int_equal(tdm__token_make(path, token), TDM_OK);
     child = fork();
     if (child == 0) {
-        (void)setenv("TANDEM_TOKEN_FILE", path, 1); /* NOLINT(concurrency-mt-unsafe) */
+        (void)setenv("TANDEM_TOKEN_FILE", path, 1);
         options.address = first.address;
         _exit(tdm_runtime_start(&options, &own) == TDM_OK ? 1 : 0);
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     assert_int_equal(wait_status, 0);
     assert_int_equal(chmod(path, 0644), 0);
-    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0); /* NOLINT */
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0);
     options.address = first.address;
     assert_int_equal(tdm__token_for_address(first.address, token), TDM_E_AUTH);
     assert_non_null(strstr(tdm_error_detail(), "chmod 600"));
-    assert_int_equal(setenv("TANDEM_TOKEN_FILE", token_path, 1), 0); /* NOLINT */
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", token_path, 1), 0);
 }
 
 static void actors_lie_on_both_and_call_across(void **state)
@@ -295,7 +295,7 @@ int main(void)
     };
     int failed = 1;
 
-    if (getenv("TANDEM_WORKER") != NULL) {                  /* NOLINT(concurrency-mt-unsafe) */
+    if (getenv("TANDEM_WORKER") != NULL) {
         return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
     }
     world_prepare();

@@ -246,8 +246,8 @@ int main(void)
     int failed;
 
     /* What the daemon itself may see; only the driver's copy of this program comes this far. */
-    if (getenv("TANDEM_WORKER") == NULL) {                            /* NOLINT */
-        (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c", 1); /* NOLINT */
+    if (getenv("TANDEM_WORKER") == NULL) {
+        (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c", 1);
     }
     runtime = world_open(NULL);
     failed = cmocka_run_group_tests(tests, NULL, NULL);

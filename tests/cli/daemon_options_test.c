@@ -49,17 +49,17 @@ static void the_environment_stands_in(void **state)
     struct cli_daemon_options options;
 
     (void)state;
-    assert_int_equal(setenv("TANDEM_GPUS", "7", 1), 0);                     /* NOLINT */
-    assert_int_equal(setenv("TANDEM_RESOURCES", "disk=2,licence=1", 1), 0); /* NOLINT */
+    assert_int_equal(setenv("TANDEM_GPUS", "7", 1), 0);
+    assert_int_equal(setenv("TANDEM_RESOURCES", "disk=2,licence=1", 1), 0);
     assert_true(READ(&options, "--cpus", "1"));
     assert_int_equal(options.gpus, 7);
     assert_string_equal(options.resources.custom[1].name, "licence");
     assert_true(READ(&options, "--gpus", "1"));
     assert_int_equal(options.gpus, 1);
-    assert_int_equal(setenv("TANDEM_GPUS", "many", 1), 0); /* NOLINT */
+    assert_int_equal(setenv("TANDEM_GPUS", "many", 1), 0);
     assert_false(READ(&options, "--cpus", "1"));
-    assert_int_equal(unsetenv("TANDEM_GPUS"), 0);      /* NOLINT */
-    assert_int_equal(unsetenv("TANDEM_RESOURCES"), 0); /* NOLINT */
+    assert_int_equal(unsetenv("TANDEM_GPUS"), 0);
+    assert_int_equal(unsetenv("TANDEM_RESOURCES"), 0);
 }
 
 static void wrong_words_are_refused(void **state)

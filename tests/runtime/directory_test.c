@@ -94,7 +94,7 @@ static pid_t start_leftover(const char *path)
 
     if (child == 0) {
         (void)setsid();
-        (void)setenv(TDM__DIRECTORY_VARIABLE, path, 1); /* NOLINT(concurrency-mt-unsafe) */
+        (void)setenv(TDM__DIRECTORY_VARIABLE, path, 1);
         (void)execl("/bin/sleep", "sleep", "1000", (char *)NULL);
         _exit(127);
     }
@@ -163,7 +163,7 @@ int main(void)
     };
     int failed;
 
-    if (mkdtemp(parent) == NULL || setenv("TMPDIR", parent, 1) < 0) { /* NOLINT */
+    if (mkdtemp(parent) == NULL || setenv("TMPDIR", parent, 1) < 0) {
         return 1;
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -65,11 +65,11 @@ static void an_address_leads_to_its_token(void **state)
 
     (void)state;
     (void)snprintf(address, sizeof(address), "unix:%s/tandemd.sock", directory);
-    assert_int_equal(unsetenv("TANDEM_TOKEN_FILE"), 0); /* NOLINT(concurrency-mt-unsafe) */
+    assert_int_equal(unsetenv("TANDEM_TOKEN_FILE"), 0);
     assert_int_equal(tdm__token_for_address(address, token), TDM_OK);
     assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_E_AUTH);
     assert_non_null(strstr(tdm_error_detail(), "TANDEM_TOKEN_FILE"));
-    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0); /* NOLINT */
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0);
     assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_OK);
 }
 

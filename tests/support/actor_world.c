@@ -166,7 +166,7 @@ static tdm_status tester_variable(tdm_call *call, void *self)
 
     (void)self;
     TDM_TRY(tdm_call_unpack(call, "s", &name));
-    return tdm_call_reply(call, "s", getenv(name)); /* NOLINT(concurrency-mt-unsafe) */
+    return tdm_call_reply(call, "s", getenv(name));
 }
 
 static tdm_status tester_place(tdm_call *call, void *self)
@@ -313,16 +313,16 @@ static char temporary[64];
 
 void world_prepare(void)
 {
-    if (getenv("TANDEM_WORKER") != NULL) { /* NOLINT(concurrency-mt-unsafe) at start */
+    if (getenv("TANDEM_WORKER") != NULL) {
         return;
     }
     (void)snprintf(temporary, sizeof(temporary), "/tmp/tdt-XXXXXX");
     if (mkdtemp(temporary) == NULL ||
-        setenv("TMPDIR", temporary, 1) < 0 || /* NOLINT(concurrency-mt-unsafe) at start */
-        setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1) < 0 ||           /* NOLINT */
-        unsetenv("TANDEM_ADDRESS") < 0) {                                          /* NOLINT */
-        (void)fprintf(stderr, "no directory for the test: %s\n", strerror(errno)); /* NOLINT */
-        exit(1); /* NOLINT(concurrency-mt-unsafe) */
+        setenv("TMPDIR", temporary, 1) < 0 ||
+        setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1) < 0 ||
+        unsetenv("TANDEM_ADDRESS") < 0) {
+        (void)fprintf(stderr, "no directory for the test: %s\n", strerror(errno));
+        exit(1);
     }
 }
 
@@ -332,7 +332,7 @@ int world_tidy(void)
     const struct dirent *entry;
     int left = 0;
 
-    while (entries != NULL && (entry = readdir(entries)) != NULL) { /* NOLINT */
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
         if (entry->d_name[0] != '.') {
             (void)fprintf(stderr, "left behind: %s/%s\n", temporary, entry->d_name);
             left++;

@@ -22,7 +22,7 @@ enum { START_MS = 60000 };
 _Noreturn static void give_up(const char *what)
 {
     perror(what);
-    exit(1); /* NOLINT(concurrency-mt-unsafe) */
+    exit(1);
 }
 
 /* ---- /proc ------------------------------------------------------------------------------ */
@@ -50,7 +50,7 @@ static pid_t next_process(DIR *processes)
 {
     const struct dirent *entry;
 
-    while ((entry = readdir(processes)) != NULL) { /* NOLINT(concurrency-mt-unsafe) */
+    while ((entry = readdir(processes)) != NULL) {
         if (isdigit((unsigned char)entry->d_name[0])) {
             return (pid_t)strtol(entry->d_name, NULL, 10);
         }
@@ -108,9 +108,9 @@ _Noreturn static void become_driver(const struct driver_run *run, const char *ar
     static const char *const program = TDM_TEST_BUILD_DIR "/tests/driver_program";
 
     (void)dup2(output, STDOUT_FILENO);
-    (void)setenv("TMPDIR", run->temporary, 1);                       /* NOLINT */
-    (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1); /* NOLINT */
-    (void)unsetenv("TANDEM_ADDRESS");                                /* NOLINT */
+    (void)setenv("TMPDIR", run->temporary, 1);
+    (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
+    (void)unsetenv("TANDEM_ADDRESS");
     (void)execl(program, program, argument, (char *)NULL);
     _exit(127);
 }
@@ -237,7 +237,7 @@ static int count_files(const char *directory, int report)
     const struct dirent *entry;
     int count = 0;
 
-    while (entries != NULL && (entry = readdir(entries)) != NULL) { /* NOLINT */
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
         if (entry->d_name[0] != '.') {
             count++;
             if (report) {

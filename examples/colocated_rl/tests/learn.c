@@ -67,7 +67,7 @@ static struct dataset read_dataset(const tdm_config *config, const char *key, co
         tdm_check(tdm_fail(TDM_E_NOT_FOUND, "cannot be opened"), path);
     }
     while (data.count < LINES_MAX &&
-           fscanf(file, " {\"prompt\": \"%63[^\"]\", \"answer\": \"%63[^\"]\"}", // NOLINT
+           fscanf(file, " {\"prompt\": \"%63[^\"]\", \"answer\": \"%63[^\"]\"}",
                   data.pairs[data.count].prompt, data.pairs[data.count].answer) == 2) {
         data.count++;
     }

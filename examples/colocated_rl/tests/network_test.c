@@ -108,13 +108,13 @@ static void logits_are_those_of_transformers(void **state)
     read_golden_weights(&bench);
     for (uint32_t i = 0; i < TOKENS; i++) {
         rows[i].slot = i;
-        assert_int_equal(fscanf(file, "%d", &rows[i].token), 1); // NOLINT
+        assert_int_equal(fscanf(file, "%d", &rows[i].token), 1);
     }
     compute(&bench, rows, TOKENS);
     for (size_t i = 0; i < (size_t)TOKENS * settings.shape.vocab_size; i++) {
         double golden;
 
-        assert_int_equal(fscanf(file, "%lf", &golden), 1); // NOLINT
+        assert_int_equal(fscanf(file, "%lf", &golden), 1);
         largest = fmax(largest, fabs(golden - (double)bench.logits[i]));
     }
     print_message("largest difference %.1e\n", largest);
