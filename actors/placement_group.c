@@ -65,10 +65,12 @@ static tdm_status read_answer(const tdm_value *answer, tdm_placement_group *grou
     return TDM_OK;
 }
 
-static void group_free(tdm_placement_group *group)
+void tdm_placement_group_release(tdm_placement_group *group)
 {
-    free(group->places);
-    free(group);
+    if (group != NULL) {
+        free(group->places);
+        free(group);
+    }
 }
 
 static tdm_status ask_for_group(tdm_placement_group *group, tdm_writer *writer,
@@ -109,7 +111,7 @@ tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bun
     }
     tdm_writer_destroy(writer);
     if (status != TDM_OK) {
-        group_free(group);
+        tdm_placement_group_release(group);
         return status;
     }
     *group_out = group;
@@ -149,6 +151,6 @@ tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeou
         }
         tdm_writer_destroy(writer);
     }
-    group_free(group);
+    tdm_placement_group_release(group);
     return status;
 }

@@ -295,4 +295,6 @@ void tdm__crew_fini(struct tdm__crew *crew)
     crew->trainers_count = 0;
     crew->engines_count = 0;
     /* The group goes with its creator: removing it here would kill actors that could leave. */
+    tdm_placement_group_release(crew->group);
+    crew->group = NULL;
 }

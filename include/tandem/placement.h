@@ -51,6 +51,8 @@ TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *gr
 /* Gives the resources back and kills the actors that still live on them.  Blocks until that is
  * so, at most `timeout_ms`.  The handle is freed in any case.  NULL is allowed. */
 TDM_API tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms);
+/* Frees the handle only: the group goes with its creator.  NULL is allowed. */
+TDM_API void tdm_placement_group_release(tdm_placement_group *group);
 
 #ifdef __cplusplus
 }

@@ -81,8 +81,7 @@ def warden_died(_, code, err):
 
 def require_swept(world):
     """Nobody outlives the warden to remove its folder: the next node does."""
-    left = world.left_after_a_moment()
-    require(all(thing.startswith("$TMPDIR/tandem-") for thing in left), f"left behind: {left}")
+    world.require_clean(but="$TMPDIR/tandem-")
     code, _, err = world.run("--out", "out", *SHORT)
     require(code == 0, f"the next job: exit code {code}: {err}")
     world.require_clean()

@@ -78,17 +78,13 @@ class World:
         left += [f"$TMPDIR/{name}" for name in sorted(os.listdir(self.tmp))]
         return left
 
-    def left_after_a_moment(self):
-        """What is still going away gets two seconds."""
+    def require_clean(self, but="nothing"):
+        """Nothing is left but what begins so; what is still going away gets two seconds."""
         end = time.monotonic() + 2 * self.slow
-        left = self.left_behind()
-        while left and time.monotonic() < end:
+        while left := [thing for thing in self.left_behind() if not thing.startswith(but)]:
+            if time.monotonic() > end:
+                break
             time.sleep(0.02)
-            left = self.left_behind()
-        return left
-
-    def require_clean(self):
-        left = self.left_after_a_moment()
         require(not left, "left behind: " + ", ".join(left))
 
     def clear(self):
