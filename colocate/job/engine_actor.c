@@ -26,9 +26,8 @@ struct engine {
 
 /* ---- life ------------------------------------------------------------------------------- */
 
-static tdm_status construct(tdm_call *call, void *self)
+static tdm_status build(tdm_call *call, struct engine *engine)
 {
-    struct engine *engine = self;
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
     uint32_t count = 0;
 
@@ -50,6 +49,20 @@ static void destruct(void *self)
     }
     free(engine->peers);
     tdm__rank_close(&engine->rank, engine->ops == NULL ? NULL : engine->ops->close);
+}
+
+/* What was opened before a failure is closed again: the other ranks learn of it at once. */
+static tdm_status construct(tdm_call *call, void *self)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status status = build(call, self);
+
+    if (status == TDM_OK) {
+        return TDM_OK;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    destruct(self);
+    return tdm__fail(status, "%s", detail);
 }
 
 /* Has memory for as long as the library needs to look at its addresses. */

@@ -51,10 +51,8 @@ static tdm_status join_gather_group(struct trainer *trainer)
     return tdm_group_join(trainer->rank.runtime, &options, &trainer->gather);
 }
 
-static tdm_status construct(tdm_call *call, void *self)
+static tdm_status build(tdm_call *call, struct trainer *trainer)
 {
-    struct trainer *trainer = self;
-
     TDM_TRY(tdm__rank_open(&trainer->rank, call));
     TDM_TRY(join_gather_group(trainer));
     return open_library(trainer);
@@ -77,6 +75,20 @@ static void destruct(void *self)
     tdm_actor_destroy(trainer->engine);
     tdm_group_leave(trainer->gather);
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
+}
+
+/* What was opened before a failure is closed again: the other ranks learn of it at once. */
+static tdm_status construct(tdm_call *call, void *self)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status status = build(call, self);
+
+    if (status == TDM_OK) {
+        return TDM_OK;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    destruct(self);
+    return tdm__fail(status, "%s", detail);
 }
 
 /* ---- who holds what --------------------------------------------------------------------- */
