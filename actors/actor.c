@@ -10,8 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- handles ------------------------------------------------------------------------------
- */
+/* ---- handles ---------------------------------------------------------------------------- */
 
 /* Takes the hold on `link` that the caller has, also on failure. */
 static tdm_status handle_create(struct tdm__link *link, tdm_actor **actor_out)
@@ -41,8 +40,7 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->link->info;
 }
 
-/* ---- create -------------------------------------------------------------------------------
- */
+/* ---- create ----------------------------------------------------------------------------- */
 
 /* The daemon's answer to "actor.create" or "actor.find": a description, or why there is none.
  */
@@ -153,8 +151,7 @@ tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
     return TDM_OK;
 }
 
-/* ---- find ---------------------------------------------------------------------------------
- */
+/* ---- find ------------------------------------------------------------------------------- */
 
 /* answer: (id, class name, description) */
 static tdm_status adopt_found(tdm_runtime *runtime, const char *name, const tdm_value *answer,
@@ -197,8 +194,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
     return status == TDM_OK ? handle_create(link, actor_out) : status;
 }
 
-/* ---- kill ---------------------------------------------------------------------------------
- */
+/* ---- kill ------------------------------------------------------------------------------- */
 
 tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
 {
@@ -218,8 +214,7 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
     return tdm__wrap(status, "killing actor %s", link->label);
 }
 
-/* ---- calls --------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 /* Takes `arguments`. */
 static tdm_status call_with(tdm_actor *actor, const char *method,

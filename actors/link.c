@@ -31,8 +31,7 @@ struct tdm__outgoing {
 static void link_pump(struct tdm__link *link);
 static void link_free_if_unused(struct tdm__link *link);
 
-/* ---- calls --------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 /* Out of `flying`, if it is there. */
 static void outgoing_land(struct tdm__outgoing *outgoing)
@@ -185,8 +184,7 @@ void tdm__links_pump(tdm_runtime *runtime)
     }
 }
 
-/* ---- the end of an actor ------------------------------------------------------------------
- */
+/* ---- the end of an actor ---------------------------------------------------------------- */
 
 static void fail_flying(struct tdm__link *link)
 {
@@ -316,8 +314,7 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     }
 }
 
-/* ---- the beginning ------------------------------------------------------------------------
- */
+/* ---- the beginning ---------------------------------------------------------------------- */
 
 tdm_status tdm__link_create(tdm_runtime *runtime, const struct tdm__id *id, const char *name,
                             const char *class_name, struct tdm__link **link_out)
@@ -396,8 +393,7 @@ void tdm__link_found(struct tdm__link *link, const tdm_value *description)
     link_pump(link);
 }
 
-/* ---- the end of a link --------------------------------------------------------------------
- */
+/* ---- the end of a link ------------------------------------------------------------------ */
 
 static void unlink_from_runtime(struct tdm__link *link)
 {

@@ -28,8 +28,7 @@ struct tdm__private_node {
     char address[TDM__ADDRESS_BYTES];
 };
 
-/* ---- where tandemd is ---------------------------------------------------------------------
- */
+/* ---- where tandemd is ------------------------------------------------------------------- */
 
 static bool beside(const char *file, char *path, size_t room)
 {
@@ -83,8 +82,7 @@ static tdm_status find_daemon(char *path, size_t room)
                      own);
 }
 
-/* ---- start --------------------------------------------------------------------------------
- */
+/* ---- start ------------------------------------------------------------------------------ */
 
 struct daemon_words {
     char cpus[16];
@@ -208,8 +206,7 @@ const char *tdm__private_node_address(const struct tdm__private_node *node)
     return node->address;
 }
 
-/* ---- end ----------------------------------------------------------------------------------
- */
+/* ---- end -------------------------------------------------------------------------------- */
 
 void tdm__private_node_end_text(struct tdm__private_node *node, char *text, size_t text_bytes)
 {

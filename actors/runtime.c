@@ -23,8 +23,7 @@ enum { START_TIMEOUT_MS = 10000, STOP_TIMEOUT_MS = 10000 };
 
 static tdm_runtime *current_runtime;
 
-/* ---- parts that drivers and workers share -------------------------------------------------
- */
+/* ---- parts that drivers and workers share ----------------------------------------------- */
 
 tdm_status tdm__runtime_create(const struct tdm__identity *self,
                                const uint8_t token[TDM__TOKEN_BYTES], tdm_runtime **runtime_out)
@@ -209,8 +208,7 @@ void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_ou
     };
 }
 
-/* ---- a driver -----------------------------------------------------------------------------
- */
+/* ---- a driver --------------------------------------------------------------------------- */
 
 /* The daemon's answer to "node.describe": (node id, node name, directory). */
 static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)

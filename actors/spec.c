@@ -174,8 +174,7 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
     free(spec);
 }
 
-/* ---- as a value ---------------------------------------------------------------------------
- */
+/* ---- as a value ------------------------------------------------------------------------- */
 
 static void write_id(tdm_writer *writer, const struct tdm__id *id)
 {

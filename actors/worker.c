@@ -44,8 +44,7 @@ _Noreturn void tdm__worker_abandoned(struct tdm__worker *worker)
     _exit(1); /* nobody is left to tell */
 }
 
-/* ---- calls that arrive --------------------------------------------------------------------
- */
+/* ---- calls that arrive ------------------------------------------------------------------ */
 
 static void serve(void *arg, struct tdm__incoming *incoming)
 {
@@ -84,8 +83,7 @@ static void worker_loop(struct tdm__worker *worker)
     }
 }
 
-/* ---- beginning ----------------------------------------------------------------------------
- */
+/* ---- beginning -------------------------------------------------------------------------- */
 
 static tdm_status load_class(struct tdm__worker *worker)
 {
@@ -196,8 +194,7 @@ static tdm_status join_daemon(struct tdm__worker *worker)
     return TDM_OK;
 }
 
-/* ---- end ----------------------------------------------------------------------------------
- */
+/* ---- end -------------------------------------------------------------------------------- */
 
 /* In good order: answers what waits, destroys the state, leaves by exit() so that sanitizers
  * and atexit handlers have their say. */

@@ -38,8 +38,7 @@ const char *tdm__option_value(const struct tdm__words *words, const char *name)
     return NULL;
 }
 
-/* ---- options ------------------------------------------------------------------------------
- */
+/* ---- options ---------------------------------------------------------------------------- */
 
 static int refuse_option(const struct tdm__command *command, const char *word)
 {
@@ -105,8 +104,7 @@ static int sort_words(const struct tdm__command *command, int argc, char **argv,
     return TDM__EXIT_DONE;
 }
 
-/* ---- commands -----------------------------------------------------------------------------
- */
+/* ---- commands --------------------------------------------------------------------------- */
 
 static void print_help(const struct tdm__command *const *commands, uint32_t commands_count)
 {

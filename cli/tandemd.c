@@ -49,8 +49,7 @@ struct daemon {
 
 static struct daemon this_daemon;
 
-/* ---- connections --------------------------------------------------------------------------
- */
+/* ---- connections ------------------------------------------------------------------------ */
 
 static void serve(void *arg, struct tdm__incoming *incoming)
 {
@@ -123,8 +122,7 @@ static void on_accepted(void *arg, struct tdm__conn *conn)
     }
 }
 
-/* ---- start --------------------------------------------------------------------------------
- */
+/* ---- start ------------------------------------------------------------------------------ */
 
 static pid_t redis_pid(void)
 {
@@ -312,8 +310,7 @@ static tdm_status daemon_start(struct daemon *daemon)
     return join(daemon);
 }
 
-/* ---- end ----------------------------------------------------------------------------------
- */
+/* ---- end -------------------------------------------------------------------------------- */
 
 static void on_actors_ended(void *arg)
 {
@@ -362,8 +359,7 @@ static void daemon_free(struct daemon *daemon)
     }
 }
 
-/* ---- the program --------------------------------------------------------------------------
- */
+/* ---- the program ------------------------------------------------------------------------ */
 
 /* To whoever started the daemon: a record on its line, or a line on stdout. */
 static void announce(const struct daemon *daemon, const char *text)

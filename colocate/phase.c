@@ -124,7 +124,7 @@ static tdm_status fail_job(struct tdm__phase *state, const struct tdm__phase_eve
     return TDM_OK;
 }
 
-/* ---- the events that are more than a rule ------------------------------------------------ */
+/* ---- the events that are more than a rule ----------------------------------------------- */
 
 static tdm_status on_generate_requested(struct tdm__phase *state,
                                         const struct tdm__phase_event *event,
@@ -186,7 +186,7 @@ static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_even
     return fail_job(state, event, "died", action_out);
 }
 
-/* ---- the rules --------------------------------------------------------------------------- */
+/* ---- the rules -------------------------------------------------------------------------- */
 
 /* What an answer to the update means for versions, before its rule is applied. */
 static tdm_status check_versions(const struct tdm__phase *state,

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* ---- the ledger -------------------------------------------------------------------------- */
+/* ---- the ledger ------------------------------------------------------------------------- */
 
 static struct tdm__turnstile_tenant *find_tenant(struct tdm__turnstile *state,
                                                  const struct tdm__id *id)
@@ -133,7 +133,7 @@ static void remove_tenant(struct tdm__turnstile *state, uint32_t index)
     memset(&state->tenants[state->tenants_count], 0, sizeof(state->tenants[0]));
 }
 
-/* ---- the words of a refusal -------------------------------------------------------------- */
+/* ---- the words of a refusal ------------------------------------------------------------- */
 
 static double mib(uint64_t bytes)
 {
@@ -224,7 +224,7 @@ static void describe_refusal(const struct tdm__turnstile *state, uint32_t index,
     describe_queue(state, index, text);
 }
 
-/* ---- the queue --------------------------------------------------------------------------- */
+/* ---- the queue -------------------------------------------------------------------------- */
 
 static struct tdm__turnstile_action *say(struct tdm__turnstile_actions *actions,
                                          enum tdm__turnstile_verdict verdict,
@@ -314,7 +314,7 @@ static void settle(struct tdm__turnstile *state, int64_t now_ms,
     }
 }
 
-/* ---- the events -------------------------------------------------------------------------- */
+/* ---- the events ------------------------------------------------------------------------- */
 
 static tdm_status on_wish(struct tdm__turnstile *state,
                           const struct tdm__turnstile_event *event)
@@ -486,7 +486,7 @@ static tdm_status apply(struct tdm__turnstile *state, const struct tdm__turnstil
     return tdm__fail(TDM_E_INVAL, "turnstile event %d: there is none", (int)event->kind);
 }
 
-/* ---- the entries ------------------------------------------------------------------------- */
+/* ---- the entries ------------------------------------------------------------------------ */
 
 void tdm__turnstile_init(struct tdm__turnstile *state, uint32_t gpu, uint64_t capacity_bytes)
 {

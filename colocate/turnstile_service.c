@@ -31,8 +31,7 @@ struct service {
     struct tdm__turnstile *turnstiles; /* owned, one per GPU */
 };
 
-/* ---- verdicts -----------------------------------------------------------------------------
- */
+/* ---- verdicts --------------------------------------------------------------------------- */
 
 static struct wish *take_wish(struct service *service, uint64_t request_id)
 {
@@ -93,8 +92,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* ---- what the broker sees -----------------------------------------------------------------
- */
+/* ---- what the broker sees --------------------------------------------------------------- */
 
 static void observed(struct service *service, uint32_t gpu, struct tdm__turnstile_event *event)
 {
@@ -127,8 +125,7 @@ static void on_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner
     observed(arg, gpu, &event);
 }
 
-/* ---- calls --------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 /* Fills in the rest of a wish or an announcement. */
 static tdm_status read_event(const struct service *service, struct tdm__incoming *incoming,

@@ -13,8 +13,9 @@ enum { TDM__FDPASS_MAX = 8 };
 /* Sends all of `record` and duplicates of the descriptors.  Blocks as the socket does. */
 tdm_status tdm__fds_send(int socket_fd, const void *record, size_t record_bytes, const int *fds,
                          uint32_t fds_count);
-/* Receives a record of at most *record_bytes (then: of exactly so many; 0: the other side closed)
- * and at most *fds_count descriptors, close-on-exec, the caller's.  TDM_E_PROTOCOL for more. */
+/* Receives a record of at most *record_bytes (then: of exactly so many; 0: the other side
+ * closed) and at most *fds_count descriptors, close-on-exec, the caller's.  TDM_E_PROTOCOL for
+ * more. */
 tdm_status tdm__fds_receive(int socket_fd, void *record, size_t *record_bytes, int *fds,
                             uint32_t *fds_count);
 

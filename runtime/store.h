@@ -95,7 +95,7 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
                                   uint64_t seed, uint32_t one_in,
                                   struct tdm__store **store_out);
 
-/* ---- transactions ------------------------------------------------------------------------ */
+/* ---- transactions ----------------------------------------------------------------------- */
 
 /* What a transaction's body sees and collects. */
 struct tdm__txn;

@@ -50,7 +50,7 @@ struct search {
     uint64_t visits_left;
 };
 
-/* ---- candidates -------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------- */
 
 static int compare_int64(int64_t a, int64_t b)
 {
@@ -144,7 +144,7 @@ static void offer_node(const struct search *search, uint32_t node,
     }
 }
 
-/* ---- the search -------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------- */
 
 static const struct tdm__resources *bundle_at(const struct search *search, uint32_t depth)
 {
@@ -263,7 +263,7 @@ static enum outcome search_run(struct search *search)
     return descend(search);
 }
 
-/* ---- the order of bundles and places ----------------------------------------------------- */
+/* ---- the order of bundles and places ---------------------------------------------------- */
 
 static int compare_sizes(const struct tdm__resources *a, const struct tdm__resources *b)
 {
@@ -313,7 +313,7 @@ static void hand_out(struct search *search, struct tdm__bundle_place *places_out
     }
 }
 
-/* ---- words ------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------ */
 
 static void describe_bundles(const struct search *search, struct tdm__text *text)
 {
@@ -379,7 +379,7 @@ static tdm_status refuse(const struct search *search, const struct tdm__node_res
                      strategy_text(search->strategy), present);
 }
 
-/* ---- the entries ------------------------------------------------------------------------- */
+/* ---- the entries ------------------------------------------------------------------------ */
 
 static bool search_init(struct search *search, const struct tdm__node_resources *nodes)
 {

@@ -17,8 +17,7 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
     return key;
 }
 
-/* ---- helpers of all records ---------------------------------------------------------------
- */
+/* ---- helpers of all records ------------------------------------------------------------- */
 
 static void write_id(tdm_writer *writer, const struct tdm__id *id)
 {
@@ -82,8 +81,7 @@ static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t leas
     return status;
 }
 
-/* ---- node/ID and free/ID ------------------------------------------------------------------
- */
+/* ---- node/ID and free/ID ---------------------------------------------------------------- */
 
 static void write_node(tdm_writer *writer, const void *source)
 {
@@ -147,8 +145,7 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
                       write_free, node);
 }
 
-/* ---- actor/ID and name/SPACE/NAME ---------------------------------------------------------
- */
+/* ---- actor/ID and name/SPACE/NAME ------------------------------------------------------- */
 
 static void write_actor(tdm_writer *writer, const void *source)
 {
@@ -195,8 +192,7 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
     return put_record(txn, actor->name_key, 0, write_actor, actor);
 }
 
-/* ---- group/ID -----------------------------------------------------------------------------
- */
+/* ---- group/ID --------------------------------------------------------------------------- */
 
 static void write_group(tdm_writer *writer, const void *source)
 {
@@ -259,8 +255,7 @@ tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
     return put_record(txn, key, 0, write_group, group);
 }
 
-/* ---- all nodes ----------------------------------------------------------------------------
- */
+/* ---- all nodes -------------------------------------------------------------------------- */
 
 static tdm_status add_node(const struct tdm__txn *txn, const struct tdm__record *record,
                            struct tdm__nodes_snapshot *snapshot)

@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- a node joins -------------------------------------------------------------------------
- */
+/* ---- a node joins ----------------------------------------------------------------------- */
 
 struct join {
     struct tdm__node_record record;
@@ -103,8 +102,7 @@ tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
-/* ---- an actor takes its place -------------------------------------------------------------
- */
+/* ---- an actor takes its place ----------------------------------------------------------- */
 
 struct placing {
     struct tdm__reserve_actor request;
@@ -261,8 +259,7 @@ tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
-/* ---- an actor leaves its place ------------------------------------------------------------
- */
+/* ---- an actor leaves its place ---------------------------------------------------------- */
 
 struct leaving {
     struct tdm__actor_record actor;

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- reserve ------------------------------------------------------------------------------
- */
+/* ---- reserve ---------------------------------------------------------------------------- */
 
 struct grouping {
     struct tdm__id id;
@@ -133,8 +132,7 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
-/* ---- release ------------------------------------------------------------------------------
- */
+/* ---- release ---------------------------------------------------------------------------- */
 
 struct ungrouping {
     struct tdm__id id;

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- requests ---------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------- */
 
 static tdm_status steps_of_amount(const char *name, double amount, int64_t *steps_out)
 {
@@ -142,7 +142,7 @@ bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__reso
     return memcmp(a, b, sizeof(*a)) == 0; /* made of integers and zero-filled names only */
 }
 
-/* ---- pools ------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------ */
 
 static struct tdm__amount all_free(int64_t total)
 {
@@ -363,7 +363,7 @@ bool tdm__pool_take(struct tdm__pool *pool, const struct tdm__resources *wanted,
     return tdm__pool_take_on(pool, wanted, best_gpu(pool, wanted->gpu), grant_out);
 }
 
-/* ---- words ------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------ */
 
 static double shown(int64_t amount)
 {

@@ -69,7 +69,7 @@ struct tdm__node_resources {
     struct tdm__pool pool;
 };
 
-/* ---- requests ---------------------------------------------------------------------------- */
+/* ---- requests --------------------------------------------------------------------------- */
 
 /* Adds `amount` of "CPU", "GPU" or a resource of the user's; zero adds nothing.  TDM_E_INVAL,
  * with the remedy, for a name given twice, negative or infinite amounts, steps finer than
@@ -81,7 +81,7 @@ tdm_status tdm__resources_of_bundle(const struct tdm_bundle *bundle,
                                     struct tdm__resources *resources_out);
 bool tdm__resources_equal(const struct tdm__resources *a, const struct tdm__resources *b);
 
-/* ---- pools ------------------------------------------------------------------------------- */
+/* ---- pools ------------------------------------------------------------------------------ */
 
 /* A pool of everything in `totals` (whose gpu is a whole number, at most TDM__NODE_GPUS_MAX),
  * all of it free. */
@@ -107,7 +107,7 @@ tdm_status tdm__pool_take_grant(struct tdm__pool *pool, const struct tdm__grant 
  * given back before, or is another pool's. */
 tdm_status tdm__pool_give_back(struct tdm__pool *pool, const struct tdm__grant *grant);
 
-/* ---- words and bytes --------------------------------------------------------------------- */
+/* ---- words and bytes -------------------------------------------------------------------- */
 
 /* "CPU 2, GPU 0.4, disk 1"; "nothing". */
 void tdm__resources_describe(const struct tdm__resources *resources, struct tdm__text *text);

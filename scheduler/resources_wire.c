@@ -11,7 +11,7 @@
  * pool     [cpu total, cpu free, [gpu total, gpu free, …], [name, total, free, …]]
  * node     [id, name, pool] */
 
-/* ---- writing ----------------------------------------------------------------------------- */
+/* ---- writing ---------------------------------------------------------------------------- */
 
 static void write_custom(tdm_writer *writer, const struct tdm__custom_resource *custom)
 {
@@ -81,7 +81,7 @@ void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resour
     tdm__pool_write(writer, &node->pool);
 }
 
-/* ---- reading: nothing of what came is believed ------------------------------------------- */
+/* ---- reading: nothing of what came is believed ------------------------------------------ */
 
 static tdm_status malformed(const char *what, const char *why)
 {

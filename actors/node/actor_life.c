@@ -15,8 +15,7 @@
 #define DEVICES_VARIABLE "CUDA_VISIBLE_DEVICES"
 enum { PLACE_DEADLINE_MS = 10000, LEAVE_MS = 5000 };
 
-/* ---- the table ----------------------------------------------------------------------------
- */
+/* ---- the table -------------------------------------------------------------------------- */
 
 struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct tdm__id *id)
 {
@@ -137,8 +136,7 @@ static void entry_remove(struct actor_entry *entry, tdm_status status, const cha
     tell_enders(node);
 }
 
-/* ---- placing ------------------------------------------------------------------------------
- */
+/* ---- placing ---------------------------------------------------------------------------- */
 
 static void start_on_other(struct actor_entry *entry, const struct tdm__reserved *reserved);
 
@@ -311,8 +309,7 @@ void tdm__node_actors_retry(struct tdm__node *node)
     }
 }
 
-/* ---- on another node ----------------------------------------------------------------------
- */
+/* ---- on another node -------------------------------------------------------------------- */
 
 static void pass_on(struct waiter *waiter, struct tdm__reply *reply)
 {
@@ -410,8 +407,7 @@ static void end_on_other(struct actor_entry *entry)
     }
 }
 
-/* ---- starting -----------------------------------------------------------------------------
- */
+/* ---- starting --------------------------------------------------------------------------- */
 
 static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
 
@@ -577,8 +573,7 @@ void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_st
     }
 }
 
-/* ---- ending -------------------------------------------------------------------------------
- */
+/* ---- ending ----------------------------------------------------------------------------- */
 
 static bool is_child(const struct tdm__actor_spec *spec, const void *key)
 {
@@ -709,8 +704,7 @@ void tdm__node_actors_home_lost(struct tdm__node *node, const struct tdm__id *ho
     }
 }
 
-/* ---- the whole table ----------------------------------------------------------------------
- */
+/* ---- the whole table -------------------------------------------------------------------- */
 
 tdm_status tdm__node_actors_create(struct tdm__node *node)
 {

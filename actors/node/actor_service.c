@@ -30,8 +30,7 @@ static tdm_status read_id(struct tdm__incoming *incoming, struct tdm__id *id)
     return TDM_OK;
 }
 
-/* ---- create, start, constructed -----------------------------------------------------------
- */
+/* ---- create, start, constructed --------------------------------------------------------- */
 
 static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
 {
@@ -123,8 +122,7 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming *inco
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* ---- questions about one actor, wherever it lives -----------------------------------------
- */
+/* ---- questions about one actor, wherever it lives --------------------------------------- */
 
 static void answer_about(struct tdm__node *node, struct actor_entry *entry,
                          struct tdm__incoming *incoming)
@@ -243,8 +241,7 @@ static void serve_question(struct tdm__node *node, struct tdm__incoming *incomin
     }
 }
 
-/* ---- find by name -------------------------------------------------------------------------
- */
+/* ---- find by name ----------------------------------------------------------------------- */
 
 struct finding {
     struct tdm__node *node;
@@ -326,8 +323,7 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
                            on_name_record, finding);
 }
 
-/* ---- leave, list --------------------------------------------------------------------------
- */
+/* ---- leave, list ------------------------------------------------------------------------ */
 
 static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
 {

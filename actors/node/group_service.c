@@ -57,8 +57,7 @@ static void group_fails(struct group *group, tdm_status status, const char *deta
     group_free(group);
 }
 
-/* ---- remove -------------------------------------------------------------------------------
- */
+/* ---- remove ----------------------------------------------------------------------------- */
 
 static void removed(void *arg, tdm_status status, const char *detail)
 {
@@ -129,8 +128,7 @@ void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id 
     }
 }
 
-/* ---- create -------------------------------------------------------------------------------
- */
+/* ---- create ----------------------------------------------------------------------------- */
 
 /* answer: (id, [(node id, [gpu …]) …]) */
 static void answer_held(struct group *group, const struct tdm__group_record *record)

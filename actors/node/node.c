@@ -13,8 +13,7 @@
 
 enum { STORE_DEADLINE_MS = 10000 };
 
-/* ---- the lease ----------------------------------------------------------------------------
- */
+/* ---- the lease -------------------------------------------------------------------------- */
 
 static void rejoin(struct tdm__node *node);
 
@@ -85,8 +84,7 @@ static void rejoin(struct tdm__node *node)
     free(grants);
 }
 
-/* ---- start and end ------------------------------------------------------------------------
- */
+/* ---- start and end ---------------------------------------------------------------------- */
 
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg)
 {
@@ -143,8 +141,7 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *p
     }
 }
 
-/* ---- the service "node" -------------------------------------------------------------------
- */
+/* ---- the service "node" ----------------------------------------------------------------- */
 
 static void serve_describe(struct tdm__node *node, struct tdm__incoming *incoming)
 {

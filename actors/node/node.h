@@ -45,8 +45,7 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *p
 /* What is held right now, for the record after a lost lease: the caller frees. */
 struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out);
 
-/* ---- actors (actor_service.c) ---------------------------------------------------------------
- */
+/* ---- actors (actor_service.c) ----------------------------------------------------------- */
 
 tdm_status tdm__node_actors_create(struct tdm__node *node);
 void tdm__node_actors_destroy(struct tdm__node *node);
@@ -62,8 +61,7 @@ void tdm__node_actors_home_lost(struct tdm__node *node, const struct tdm__id *ho
 void tdm__node_actors_retry(struct tdm__node *node);
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
 
-/* ---- groups (group_service.c) ---------------------------------------------------------------
- */
+/* ---- groups (group_service.c) ----------------------------------------------------------- */
 
 tdm_status tdm__node_groups_create(struct tdm__node *node);
 void tdm__node_groups_destroy(struct tdm__node *node);
@@ -74,8 +72,7 @@ bool tdm__node_groups_are_going(const struct tdm__node *node);
 /* Removes the groups that `creator` made. */
 void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator);
 
-/* ---- other nodes (peers.c) ------------------------------------------------------------------
- */
+/* ---- other nodes (peers.c) -------------------------------------------------------------- */
 
 tdm_status tdm__node_peers_create(struct tdm__node *node);
 void tdm__node_peers_destroy(struct tdm__node *node);

@@ -60,8 +60,7 @@ struct tdm__workers {
     uint64_t last_serial;
 };
 
-/* ---- the end of a worker ------------------------------------------------------------------
- */
+/* ---- the end of a worker ---------------------------------------------------------------- */
 
 static void close_retry(struct worker *worker)
 {
@@ -144,8 +143,7 @@ void tdm__worker_kill(struct tdm__worker_process *public)
     }
 }
 
-/* ---- exec ---------------------------------------------------------------------------------
- */
+/* ---- exec ------------------------------------------------------------------------------- */
 
 static bool replaces(const char *setting, const char *entry)
 {
@@ -252,8 +250,7 @@ static tdm_status execute_worker(struct worker *worker)
                              TDM__READABLE, on_pidfd, worker, &worker->watch);
 }
 
-/* ---- templates ----------------------------------------------------------------------------
- */
+/* ---- templates -------------------------------------------------------------------------- */
 
 static struct worker *find_by_serial(struct tdm__workers *workers, uint64_t serial)
 {
@@ -447,8 +444,7 @@ static struct template *find_template(struct tdm__workers *workers, const struct
     return NULL;
 }
 
-/* ---- start --------------------------------------------------------------------------------
- */
+/* ---- start ------------------------------------------------------------------------------ */
 
 static tdm_status start_process(struct tdm__workers *workers, struct worker *worker)
 {
@@ -515,8 +511,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
     return TDM_OK;
 }
 
-/* ---- all of them --------------------------------------------------------------------------
- */
+/* ---- all of them ------------------------------------------------------------------------ */
 
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                struct tdm__workers **workers_out)

@@ -44,7 +44,7 @@ struct joining {
     int64_t deadline_ms;
 };
 
-/* ---- meetings ---------------------------------------------------------------------------- */
+/* ---- meetings --------------------------------------------------------------------------- */
 
 static bool is_deserted(const struct meeting *meeting)
 {
@@ -138,7 +138,7 @@ static struct meeting *find_waiting(const struct service *service, const char *n
     return NULL;
 }
 
-/* ---- joining ----------------------------------------------------------------------------- */
+/* ---- joining ---------------------------------------------------------------------------- */
 
 static tdm_status read_joining(struct tdm__incoming *incoming, struct joining *joining_out)
 {
@@ -294,7 +294,7 @@ static tdm_status join(struct service *service, struct tdm__incoming *incoming)
     return TDM_OK;
 }
 
-/* ---- the service ------------------------------------------------------------------------- */
+/* ---- the service ------------------------------------------------------------------------ */
 
 static void serve(void *self, struct tdm__incoming *incoming)
 {

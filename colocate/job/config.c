@@ -18,8 +18,7 @@ struct tdm_config {
 
 enum { FILE_BYTES_MAX = 1 << 20, WHERE_BYTES = 512 };
 
-/* ---- making -------------------------------------------------------------------------------
- */
+/* ---- making ----------------------------------------------------------------------------- */
 
 tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *name,
                             tdm_config **config_out)
@@ -75,8 +74,7 @@ void tdm_config_destroy(tdm_config *config)
     free(config);
 }
 
-/* ---- finding ------------------------------------------------------------------------------
- */
+/* ---- finding ---------------------------------------------------------------------------- */
 
 /* The child that the head of `path` names: by position in a list, by key in a map.  A key may
  * itself have dots.  `*rest_out` is what follows the head, NULL at the end of the path. */
@@ -178,8 +176,7 @@ static tdm_status fail_type(const tdm_config *config, const struct tdm__node *no
                      wanted, describe(node, value));
 }
 
-/* ---- looking up ---------------------------------------------------------------------------
- */
+/* ---- looking up ------------------------------------------------------------------------- */
 
 tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
                           int64_t *value_out)
@@ -273,8 +270,7 @@ tdm_status tdm_config_json(const tdm_config *config, char **text_out)
     return tdm__config_tree_json(config->root, text_out);
 }
 
-/* ---- overriding ---------------------------------------------------------------------------
- */
+/* ---- overriding ------------------------------------------------------------------------- */
 
 static void mark_overridden(struct tdm__node *node)
 {

@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- nodes --------------------------------------------------------------------------------
- */
+/* ---- nodes ------------------------------------------------------------------------------ */
 
 struct tdm__node *tdm__node_add(struct tdm__node *parent, enum tdm__node_kind kind,
                                 const char *key, size_t key_bytes)
@@ -97,8 +96,7 @@ uint32_t tdm__node_depth(const struct tdm__node *node)
     return depth;
 }
 
-/* ---- scalars ------------------------------------------------------------------------------
- */
+/* ---- scalars ---------------------------------------------------------------------------- */
 
 static bool is_one_of(const char *text, const char *const words[3])
 {
@@ -157,8 +155,7 @@ static bool is_infinite_or_nan(const char *text)
            is_one_of(text, nan);
 }
 
-/* ---- reading ------------------------------------------------------------------------------
- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 struct reader {
     yaml_parser_t parser;
@@ -473,8 +470,7 @@ tdm_status tdm__config_tree_parse(const char *text, size_t size_bytes, const cha
     return TDM_OK;
 }
 
-/* ---- writing ------------------------------------------------------------------------------
- */
+/* ---- writing ---------------------------------------------------------------------------- */
 
 struct writer {
     FILE *stream;

@@ -14,8 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- reading ------------------------------------------------------------------------------
- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 struct reader {
     const char *path;
@@ -173,8 +172,7 @@ void tdm__dataset_fini(struct tdm__dataset *dataset)
     dataset->rows_count = 0;
 }
 
-/* ---- picking ------------------------------------------------------------------------------
- */
+/* ---- picking ---------------------------------------------------------------------------- */
 
 /* The finisher of splitmix64: every bit of the input moves every bit of the output. */
 static uint64_t mix(uint64_t x)

@@ -9,8 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- opening ------------------------------------------------------------------------------
- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 /* The library's name beside the running program: where a build and an installation put it. */
 static tdm_status beside_program(const char *path, char found[TDM__PATH_BYTES])
@@ -115,8 +114,7 @@ void tdm__job_library_close(struct tdm__job_library *library)
     library->jobs = NULL;
 }
 
-/* ---- asking for regions -------------------------------------------------------------------
- */
+/* ---- asking for regions ----------------------------------------------------------------- */
 
 /* The regions' tags may lie in the rank's state, which ends here. */
 static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t count,

@@ -247,8 +247,7 @@ tdm_status tdm__plan_make(const struct tdm__plan_input *input, struct tdm__plan 
     return judge_host(input, plan_out);
 }
 
-/* ---- printing -----------------------------------------------------------------------------
- */
+/* ---- printing --------------------------------------------------------------------------- */
 
 enum { NAME_COLUMNS = 22, COLUMN = 16, NAMES_BYTES = 128 };
 

@@ -9,8 +9,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-/* ---- text ---------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------- */
 
 enum { FIELDS_MAX = 8, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
 enum { BAR_LONG = 24, BAR_SHORT = 10, BAR_WANTS = 50 }; /* columns */
@@ -181,8 +180,7 @@ void tdm__progress_json(const struct tdm__progress_step *step, char text[TDM__PR
     json_decref(root);
 }
 
-/* ---- printing -----------------------------------------------------------------------------
- */
+/* ---- printing --------------------------------------------------------------------------- */
 
 static const char erase_line[] = "\r\x1b[K";
 

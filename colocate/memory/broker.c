@@ -44,7 +44,7 @@ struct tdm__broker {
     struct gpu gpus[];
 };
 
-/* ---- making and unmaking a block --------------------------------------------------------- */
+/* ---- making and unmaking a block -------------------------------------------------------- */
 
 /* A memfd of this size, faulted in here so that the pages are charged to the node and not to
  * the tenant that touches them first, and sealed so that no tenant can pull it away under
@@ -186,7 +186,7 @@ static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenan
     return TDM_OK;
 }
 
-/* ---- the ledger -------------------------------------------------------------------------- */
+/* ---- the ledger ------------------------------------------------------------------------- */
 
 static void assert_ledger_is_sum_of_rows(const struct gpu *gpu)
 {
@@ -369,7 +369,7 @@ static tdm_status check_wish(const struct tdm__broker *broker,
     return TDM_OK;
 }
 
-/* ---- the broker -------------------------------------------------------------------------- */
+/* ---- the broker ------------------------------------------------------------------------- */
 
 tdm_status tdm__broker_create(uint32_t gpus_count, size_t capacity_bytes,
                               struct tdm__broker **broker_out)

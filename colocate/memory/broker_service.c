@@ -33,8 +33,7 @@ static tdm_status read_key(const tdm_value *value, struct tdm__id *key_out)
     return TDM_OK;
 }
 
-/* ---- the methods: each answers on success, and leaves a failure to serve() ----------------
- */
+/* ---- the methods: each answers on success, and leaves a failure to serve() -------------- */
 
 static tdm_status read_wish(struct tdm__incoming *incoming, struct tdm__block_wish *wish_out)
 {
@@ -198,7 +197,7 @@ static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming 
     return status;
 }
 
-/* ---- the service ------------------------------------------------------------------------- */
+/* ---- the service ------------------------------------------------------------------------ */
 
 static tdm_status dispatch(struct tdm__broker *broker, struct tdm__incoming *incoming)
 {

@@ -41,7 +41,7 @@ struct tdm__regions {
     tdm_region *first;
 };
 
-/* ---- the set ----------------------------------------------------------------------------- */
+/* ---- the set ---------------------------------------------------------------------------- */
 
 tdm_status tdm__regions_create(struct tdm__device *device, struct tdm__arena *arena,
                                struct tdm__regions **regions_out)
@@ -96,7 +96,7 @@ static void unlink_region(tdm_region *region)
     *link = region->next;
 }
 
-/* ---- taking and giving back memory ------------------------------------------------------- */
+/* ---- taking and giving back memory ------------------------------------------------------ */
 
 static void release_blocks(tdm_region *region)
 {
@@ -205,7 +205,7 @@ static tdm_status make_resident(tdm_region *region, int64_t timeout_ms)
     return TDM_OK;
 }
 
-/* ---- one region -------------------------------------------------------------------------- */
+/* ---- one region ------------------------------------------------------------------------- */
 
 static tdm_status check_options(const struct tdm_region_options *options, size_t unit)
 {
@@ -392,7 +392,7 @@ tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
     return make_resident(region, timeout_ms);
 }
 
-/* ---- many regions ------------------------------------------------------------------------ */
+/* ---- many regions ----------------------------------------------------------------------- */
 
 static bool is_meant(const tdm_region *region, const char *tag, bool resident)
 {

@@ -53,7 +53,7 @@ static tdm_status memory_open(tdm_runtime *runtime, struct tdm__device *device)
     return tdm__runtime_on_stop(runtime, memory_close, NULL);
 }
 
-/* ---- the turnstile ----------------------------------------------------------------------- */
+/* ---- the turnstile ---------------------------------------------------------------------- */
 
 /* `arguments` may be a failed pack. */
 static tdm_status call_turnstile(const char *method, const tdm_writer *arguments,
@@ -96,7 +96,7 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
     tdm_writer_destroy(writer);
 }
 
-/* ---- the sets ---------------------------------------------------------------------------- */
+/* ---- the sets --------------------------------------------------------------------------- */
 
 static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {

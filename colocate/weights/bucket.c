@@ -24,7 +24,7 @@ static uint64_t align_up(uint64_t offset)
     return (offset + TDM__BUCKET_ALIGNMENT - 1) & ~(uint64_t)(TDM__BUCKET_ALIGNMENT - 1);
 }
 
-/* ---- cutting ----------------------------------------------------------------------------- */
+/* ---- cutting ---------------------------------------------------------------------------- */
 
 /* Sequential fill: the order of tensors stays, so that a reader can go along with it. */
 static tdm_status cut(struct compiler *compiler, const struct tdm__bucket_options *options)
@@ -57,7 +57,7 @@ static tdm_status cut(struct compiler *compiler, const struct tdm__bucket_option
     return TDM_OK;
 }
 
-/* ---- runs -------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------- */
 
 static tdm_status add_run(struct compiler *compiler, struct tdm__bucket_part *part,
                           struct tdm__bucket_run run)
@@ -223,7 +223,7 @@ static tdm_status add_rank(struct compiler *compiler, uint32_t rank)
     return TDM_OK;
 }
 
-/* ---- coverage ---------------------------------------------------------------------------- */
+/* ---- coverage --------------------------------------------------------------------------- */
 
 /* A run and who has it. */
 struct claim {
@@ -340,7 +340,7 @@ static tdm_status check_coverage(const struct compiler *compiler)
     return status;
 }
 
-/* ---- plan -------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------- */
 
 static tdm_status compile(struct compiler *compiler, const struct tdm__bucket_options *options)
 {
@@ -415,7 +415,7 @@ const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan
     return &plan->parts[(size_t)bucket * plan->ranks_count + rank];
 }
 
-/* ---- replay ------------------------------------------------------------------------------ */
+/* ---- replay ----------------------------------------------------------------------------- */
 
 void tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
                       const struct tdm_slice *slices, void *part)

@@ -110,7 +110,7 @@ static void bury(struct tdm__update *update, const struct tdm__version_request *
     }
 }
 
-/* ---- begin ------------------------------------------------------------------------------- */
+/* ---- begin ------------------------------------------------------------------------------ */
 
 static tdm_status check_members(const struct tdm__version_request *request)
 {
@@ -268,7 +268,7 @@ static tdm_status begin(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- prepared, decide, flipped ----------------------------------------------------------- */
+/* ---- prepared, decide, flipped ---------------------------------------------------------- */
 
 /* The member of the latest update that speaks, if it may still do so. */
 static tdm_status find_speaker(struct tdm__version_record *record,
@@ -417,7 +417,7 @@ static tdm_status flipped(struct tdm__version_record *record,
     return TDM_OK;
 }
 
-/* ---- dead, lost -------------------------------------------------------------------------- */
+/* ---- dead, lost ------------------------------------------------------------------------- */
 
 static tdm_status name_dead(struct tdm__version_record *record,
                             const struct tdm__version_request *request, bool *changed)

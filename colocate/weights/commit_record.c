@@ -72,7 +72,7 @@ tdm_status tdm__version_record_encode(const struct tdm__version_record *record,
     return tdm_writer_status(writer);
 }
 
-/* ---- reading ----------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 static tdm_status read_id(const void *bytes, size_t size_bytes, const char *what,
                           struct tdm__id *id_out)

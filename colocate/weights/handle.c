@@ -21,7 +21,7 @@ size_t tdm__handles_bytes(const struct tdm__handles *handles)
     return records_bytes(&handles->header);
 }
 
-/* ---- checks ------------------------------------------------------------------------------ */
+/* ---- checks ----------------------------------------------------------------------------- */
 
 static tdm_status check_header(const struct tdm__handles_header *header)
 {
@@ -180,7 +180,7 @@ static tdm_status check_records(const struct tdm__handles *handles)
     return TDM_OK;
 }
 
-/* ---- wire -------------------------------------------------------------------------------- */
+/* ---- wire ------------------------------------------------------------------------------- */
 
 tdm_status tdm__handles_encode(const struct tdm__handles *handles, void *buffer,
                                size_t buffer_bytes)
@@ -252,7 +252,7 @@ void tdm__handles_fini(struct tdm__handles *handles)
     *handles = (struct tdm__handles){.storages = NULL};
 }
 
-/* ---- against what the receiver knows ----------------------------------------------------- */
+/* ---- against what the receiver knows ---------------------------------------------------- */
 
 tdm_status tdm__handles_check_place(const struct tdm__handles *handles,
                                     const struct tdm__id *node, const struct tdm__id *gpu)

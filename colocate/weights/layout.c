@@ -58,8 +58,7 @@ tdm_status tdm__layout_check(const struct tdm__layout *layout,
     return TDM_OK;
 }
 
-/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4], …]] ---------------------
- */
+/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4], …]] ----------------- */
 
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, tdm_writer *writer)
 {

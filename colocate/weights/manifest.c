@@ -172,8 +172,7 @@ void tdm__manifest_destroy(struct tdm__manifest *manifest)
     free(manifest);
 }
 
-/* ---- as a value: [version, [[name, dtype, [shape…]], …]] -----------------------------------
- */
+/* ---- as a value: [version, [[name, dtype, [shape…]], …]] -------------------------------- */
 
 tdm_status tdm__manifest_encode(const struct tdm__manifest *manifest, tdm_writer *writer)
 {

@@ -49,8 +49,7 @@ struct header {
     uint64_t data_bytes;
 };
 
-/* ---- reading ------------------------------------------------------------------------------
- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 /* Counts braces and commas outside of strings; whether they make sense is the parser's matter.
  */
@@ -433,8 +432,7 @@ const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file,
     return found == NULL ? NULL : &(*found)->view;
 }
 
-/* ---- writing ------------------------------------------------------------------------------
- */
+/* ---- writing ---------------------------------------------------------------------------- */
 
 /* Large elements first, so that every tensor lies on its elements' alignment; otherwise in the
  * order given.  Rounds are few: an element has 1, 2, 4 or 8 bytes. */

@@ -45,7 +45,7 @@ struct engine {
     float *logits; /* max_running_requests × vocab_size */
 };
 
-/* ---- life -------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static void engine_close(void *state)
 {
@@ -154,7 +154,7 @@ static tdm_status engine_start(void *state, void *const *addresses)
     return TDM_OK;
 }
 
-/* ---- weights ----------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------- */
 
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
                               uint32_t tensors_count)
@@ -205,7 +205,7 @@ static tdm_status engine_flush_cache(void *state)
     return TDM_OK;
 }
 
-/* ---- a wave of answers ------------------------------------------------------------------- */
+/* ---- a wave of answers ------------------------------------------------------------------ */
 
 /* Adds a prompt's tokens to the prefill. */
 static void add_prefix(struct engine *engine, const int32_t *tokens, uint32_t count)

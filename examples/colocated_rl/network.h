@@ -81,7 +81,7 @@ void network_backward(const struct network *network, const struct row *rows, siz
                       const float *logit_gradients, float *gradients, float *scratch);
 size_t network_backward_floats(const struct model *model, size_t rows_max);
 
-/* ---- shared by forward.c and backward.c -------------------------------------------------- */
+/* ---- shared by forward.c and backward.c ------------------------------------------------- */
 
 static inline size_t row_context(const struct row *row)
 {

@@ -42,7 +42,7 @@ struct tdm_region_spec {
 
 enum { TDM_RANK_REGIONS_MAX = 8 };
 
-/* ---- what flows -------------------------------------------------------------------------- */
+/* ---- what flows ------------------------------------------------------------------------- */
 
 struct tdm_sampling {
     double temperature;  /* 0: greedy */
@@ -98,7 +98,7 @@ struct tdm_metrics {
     struct tdm_metric entries[TDM_METRICS_MAX];
 };
 
-/* ---- the trainer ------------------------------------------------------------------------- */
+/* ---- the trainer ------------------------------------------------------------------------ */
 
 struct tdm_trainer_ops {
     size_t size_bytes; /* sizeof(struct tdm_trainer_ops) */
@@ -128,7 +128,7 @@ struct tdm_trainer_ops {
     void (*close)(void *state);
 };
 
-/* ---- the engine -------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------- */
 
 struct tdm_engine_ops {
     size_t size_bytes; /* sizeof(struct tdm_engine_ops) */

@@ -57,7 +57,7 @@ struct tdm_slice {
     const void *address; /* of the part, contiguous, inside one of the rank's regions */
 };
 
-/* ---- safetensors: Hugging Face's file format --------------------------------------------- */
+/* ---- safetensors: Hugging Face's file format -------------------------------------------- */
 
 typedef struct tdm_safetensors tdm_safetensors;
 

@@ -90,7 +90,7 @@ static struct timeval time_until(int64_t deadline_ms)
     return time;
 }
 
-/* ---- running ----------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------- */
 
 static void on_alarm(evutil_socket_t fd, short what, void *arg)
 {
@@ -169,7 +169,7 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
     }
 }
 
-/* ---- watches ----------------------------------------------------------------------------- */
+/* ---- watches ---------------------------------------------------------------------------- */
 
 static void on_event(evutil_socket_t fd, short what, void *arg)
 {
@@ -263,7 +263,7 @@ void tdm__watch_destroy(struct tdm__watch *watch)
     free(watch);
 }
 
-/* ---- timers ------------------------------------------------------------------------------ */
+/* ---- timers ----------------------------------------------------------------------------- */
 
 static void on_timer(evutil_socket_t fd, short what, void *arg)
 {
@@ -340,7 +340,7 @@ void tdm__timer_destroy(struct tdm__timer *timer)
     free(timer);
 }
 
-/* ---- posts ------------------------------------------------------------------------------- */
+/* ---- posts ------------------------------------------------------------------------------ */
 
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg)
 {
@@ -395,7 +395,7 @@ static void on_posts(void *arg, int fd, unsigned ready)
     }
 }
 
-/* ---- life -------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static struct event_base *base_create(void)
 {

@@ -24,7 +24,7 @@ struct child_failure {
     char step[24];
 };
 
-/* ---- in the child: only async-signal-safe calls ---- */
+/* ---- in the child: only async-signal-safe calls ----------------------------------------- */
 
 _Noreturn static void child_fails(int report_fd, const char *step)
 {
@@ -99,7 +99,7 @@ _Noreturn static void child_runs(const struct tdm__spawn_options *options, pid_t
     child_fails(report_fd, "exec");
 }
 
-/* ---- in the parent ---- */
+/* ---- in the parent ---------------------------------------------------------------------- */
 
 static tdm_status await_exec(int report_fd, const struct tdm__spawn_options *options)
 {

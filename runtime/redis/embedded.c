@@ -53,7 +53,7 @@ struct tdm__redis_embedded {
 
 static void on_end(void *arg, int fd, unsigned ready);
 
-/* ---- the process ------------------------------------------------------------------------- */
+/* ---- the process ------------------------------------------------------------------------ */
 
 static tdm_status run_server(struct tdm__redis_embedded *server)
 {
@@ -149,7 +149,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* ---- the directory ----------------------------------------------------------------------- */
+/* ---- the directory ---------------------------------------------------------------------- */
 
 static tdm_status make_directory(const char *path)
 {
@@ -229,7 +229,7 @@ static tdm_status set_up_directory(struct tdm__redis_embedded *server, const cha
     return make_link(server);
 }
 
-/* ---- start and stop ---------------------------------------------------------------------- */
+/* ---- start and stop --------------------------------------------------------------------- */
 
 /* Asked by the loop while it starts. */
 struct readiness {

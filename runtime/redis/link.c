@@ -51,7 +51,7 @@ static void note_trouble(struct tdm__redis_link *link, const char *trouble)
     (void)snprintf(link->trouble, sizeof(link->trouble), "%s", trouble);
 }
 
-/* ---- hiredis' side of the loop ----------------------------------------------------------- */
+/* ---- hiredis' side of the loop ---------------------------------------------------------- */
 
 static void want(struct tdm__redis_link *link, unsigned events)
 {
@@ -140,7 +140,7 @@ static void on_events(void *arg, int fd, unsigned ready)
     }
 }
 
-/* ---- handshake --------------------------------------------------------------------------- */
+/* ---- handshake -------------------------------------------------------------------------- */
 
 static bool handshake_refused(struct tdm__redis_link *link, const redisReply *reply,
                               const char *expected)
@@ -198,7 +198,7 @@ static bool shake_hands(struct tdm__redis_link *link)
     return sent == REDIS_OK;
 }
 
-/* ---- connecting -------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------- */
 
 static redisAsyncContext *open_context(struct tdm__redis_link *link)
 {
@@ -259,7 +259,7 @@ static void on_timer(void *arg)
     }
 }
 
-/* ---- interface --------------------------------------------------------------------------- */
+/* ---- interface -------------------------------------------------------------------------- */
 
 tdm_status tdm__redis_link_create(struct tdm__loop *loop,
                                   const struct tdm__redis_address *address,

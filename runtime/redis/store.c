@@ -74,7 +74,7 @@ struct redis_store {
 
 static void send_waiting(struct redis_store *redis);
 
-/* ---- operations -------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------- */
 
 static void arm_timer(struct redis_store *redis, int64_t at_ms)
 {
@@ -151,7 +151,7 @@ static struct operation *create_operation(struct redis_store *redis, enum operat
     return operation;
 }
 
-/* ---- replies ----------------------------------------------------------------------------- */
+/* ---- replies ---------------------------------------------------------------------------- */
 
 static void fail_waiting(struct redis_store *redis, tdm_status status)
 {
@@ -249,7 +249,7 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
     free_operation(operation);
 }
 
-/* ---- sending and deadlines --------------------------------------------------------------- */
+/* ---- sending and deadlines -------------------------------------------------------------- */
 
 static void send_waiting(struct redis_store *redis)
 {
@@ -330,7 +330,7 @@ static void on_link_lost(void *arg)
 static const struct tdm__redis_link_ops link_ops = {.ready = on_link_ready,
                                                     .lost = on_link_lost};
 
-/* ---- the table --------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------- */
 
 static void redis_read(struct tdm__store *store, const char *const *patterns,
                        uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
@@ -397,7 +397,7 @@ static const struct tdm__store_ops redis_ops = {
     .watch = redis_watch,
 };
 
-/* ---- opening ----------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 /* The name stands inside "{}" in every key. */
 static tdm_status make_base(struct redis_store *redis, const char *cluster)

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the table --------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------- */
 
 tdm_status tdm__calls_init(struct calls *calls)
 {
@@ -89,7 +89,7 @@ static struct call *calls_take(struct calls *calls, uint64_t id)
     return call;
 }
 
-/* ---- completion -------------------------------------------------------------------------- */
+/* ---- completion ------------------------------------------------------------------------- */
 
 static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status status,
                       const char *detail)
@@ -176,7 +176,7 @@ void tdm__calls_close(struct tdm__conn *conn, const char *detail)
     }
 }
 
-/* ---- calling ----------------------------------------------------------------------------- */
+/* ---- calling ---------------------------------------------------------------------------- */
 
 static tdm_status check_request(const struct tdm__conn *conn,
                                 const struct tdm__request *request, size_t method_bytes)
@@ -265,7 +265,7 @@ void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id)
     }
 }
 
-/* ---- calling and waiting ----------------------------------------------------------------- */
+/* ---- calling and waiting ---------------------------------------------------------------- */
 
 struct wait {
     bool done;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- ending ------------------------------------------------------------------------------ */
+/* ---- ending ----------------------------------------------------------------------------- */
 
 /* Lets go of everything but the memory and the calls. */
 static void conn_let_go(struct tdm__conn *conn)
@@ -69,7 +69,7 @@ void tdm__conn_close(struct tdm__conn *conn)
     tdm__watch_again(conn->watch);
 }
 
-/* ---- driving ----------------------------------------------------------------------------- */
+/* ---- driving ---------------------------------------------------------------------------- */
 
 static tdm_status finish_connect(struct tdm__conn *conn)
 {
@@ -179,7 +179,7 @@ tdm_status tdm__conn_timer_by(struct tdm__conn *conn, int64_t deadline_ms)
     return TDM_OK;
 }
 
-/* ---- making ------------------------------------------------------------------------------ */
+/* ---- making ----------------------------------------------------------------------------- */
 
 static bool is_connected(int fd)
 {

@@ -48,7 +48,7 @@ static uint8_t role_of(const struct tdm__conn *conn)
     return conn->server ? ROLE_SERVER : ROLE_CLIENT;
 }
 
-/* ---- hellos and MACs --------------------------------------------------------------------- */
+/* ---- hellos and MACs -------------------------------------------------------------------- */
 
 static tdm_status make_hello(struct tdm__conn *conn)
 {
@@ -135,7 +135,7 @@ static tdm_status check_mac(const struct tdm__conn *conn, const uint8_t *theirs)
     return TDM_OK;
 }
 
-/* ---- the exchange ------------------------------------------------------------------------ */
+/* ---- the exchange ----------------------------------------------------------------------- */
 
 /* A new socket's buffer holds more than a whole handshake, so this is never cut short. */
 static tdm_status send_all(const struct tdm__conn *conn, const void *data, size_t size_bytes)

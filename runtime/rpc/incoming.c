@@ -94,7 +94,7 @@ const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incom
     return &incoming->conn->peer;
 }
 
-/* ---- answers ----------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------- */
 
 static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_status,
                              struct tdm_bytes payload, const int *fds, uint32_t fds_count)

@@ -36,7 +36,7 @@ enum {
 /* Frames that wait for a slow reader; more are refused with TDM_E_AGAIN. */
 #define QUEUE_BYTES_MAX ((size_t)1 << 30)
 
-/* ---- address.c --------------------------------------------------------------------------- */
+/* ---- address.c -------------------------------------------------------------------------- */
 
 struct tdm__address {
     union {
@@ -52,7 +52,7 @@ tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out
 /* "tcp:127.0.0.1:4711" of a bound TCP socket. */
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
 
-/* ---- endpoints (rpc.c) ------------------------------------------------------------------- */
+/* ---- endpoints (rpc.c) ------------------------------------------------------------------ */
 
 struct listener {
     struct listener *next;
@@ -77,7 +77,7 @@ struct tdm__rpc {
     bool closing;
 };
 
-/* ---- frames that arrive (receive.c, incoming.c) ------------------------------------------ */
+/* ---- frames that arrive (receive.c, incoming.c) ----------------------------------------- */
 
 /* A call until it is answered, or a reply until it is handed over. */
 struct tdm__incoming {
@@ -91,7 +91,7 @@ struct tdm__incoming {
     char payload[];        /* and a NUL */
 };
 
-/* ---- connections ------------------------------------------------------------------------- */
+/* ---- connections ------------------------------------------------------------------------ */
 
 enum conn_state {
     CONN_CONNECTING, /* the socket is not connected yet */

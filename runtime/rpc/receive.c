@@ -36,7 +36,7 @@ void tdm__conn_drop_input(struct tdm__conn *conn)
     conn->input = NULL;
 }
 
-/* ---- reading the socket ------------------------------------------------------------------ */
+/* ---- reading the socket ----------------------------------------------------------------- */
 
 /* Descriptors arrive with the first byte of their frame or earlier, in the order of frames. */
 static tdm_status take_fds(struct tdm__conn *conn, struct msghdr *message)
@@ -124,7 +124,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-/* ---- frames ------------------------------------------------------------------------------ */
+/* ---- frames ----------------------------------------------------------------------------- */
 
 static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incoming)
 {

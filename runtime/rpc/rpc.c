@@ -102,7 +102,7 @@ void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
     rpc->accepted_arg = arg;
 }
 
-/* ---- listening --------------------------------------------------------------------------- */
+/* ---- listening -------------------------------------------------------------------------- */
 
 static void on_pause_over(void *arg)
 {
@@ -249,7 +249,7 @@ tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *boun
     return TDM_OK;
 }
 
-/* ---- connecting -------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------- */
 
 static tdm_status check_running(const struct tdm__rpc *rpc)
 {

@@ -57,7 +57,7 @@ void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *sel
 tdm_status tdm__rpc_listen(struct tdm__rpc *rpc, const char *address, char *bound_out,
                            size_t bound_bytes);
 
-/* ---- calls that arrive ------------------------------------------------------------------- */
+/* ---- calls that arrive ------------------------------------------------------------------ */
 
 /* A call to be answered, exactly once, by tdm__incoming_reply() or _fail(), now or later.  If
  * its connection closes first, it must still be answered (the answer then goes nowhere). */
@@ -93,7 +93,7 @@ void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format
 /* The status and its text travel to the caller. */
 void tdm__incoming_fail(struct tdm__incoming *incoming, tdm_status status, const char *detail);
 
-/* ---- calls that leave -------------------------------------------------------------------- */
+/* ---- calls that leave ------------------------------------------------------------------- */
 
 /* A connection that is being made at once; calls may be sent already and leave when both sides
  * have proved themselves.  Never blocks, except to look up a host name. */

@@ -49,7 +49,7 @@ static void give_up_writing(struct tdm__conn *conn)
     (void)tdm__watch_want(conn->watch, TDM__READABLE);
 }
 
-/* ---- the queue --------------------------------------------------------------------------- */
+/* ---- the queue -------------------------------------------------------------------------- */
 
 static void chunk_close_fds(struct chunk *chunk)
 {
@@ -184,7 +184,7 @@ void tdm__conn_flush(struct tdm__conn *conn)
     (void)tdm__watch_want(conn->watch, TDM__READABLE);
 }
 
-/* ---- one frame --------------------------------------------------------------------------- */
+/* ---- one frame -------------------------------------------------------------------------- */
 
 static bool is_lost(int error_number)
 {

@@ -32,7 +32,7 @@ struct memory_store {
     uint64_t last_version;
 };
 
-/* ---- entries ----------------------------------------------------------------------------- */
+/* ---- entries ---------------------------------------------------------------------------- */
 
 /* The first entry whose key is not before `key`. */
 static uint32_t lower_bound(const struct memory_store *memory, const char *key)
@@ -100,7 +100,7 @@ static int64_t lease_end(int64_t lease_ms)
     return lease_ms > 0 ? tdm__clock_ms() + lease_ms : TDM__NEVER;
 }
 
-/* ---- read -------------------------------------------------------------------------------- */
+/* ---- read ------------------------------------------------------------------------------- */
 
 static tdm_status snapshot(const struct memory_store *memory, const char *const *patterns,
                            uint32_t patterns_count, struct tdm__records **records_out)
@@ -145,7 +145,7 @@ static void memory_read(struct tdm__store *store, const char *const *patterns,
     tdm__outcomes_add(memory->outcomes, outcome, status, records);
 }
 
-/* ---- commit ------------------------------------------------------------------------------ */
+/* ---- commit ----------------------------------------------------------------------------- */
 
 static tdm_status check_versions(const struct memory_store *memory,
                                  const struct tdm__write *writes, uint32_t writes_count)
@@ -288,7 +288,7 @@ static void memory_commit(struct tdm__store *store, const struct tdm__write *wri
                       NULL);
 }
 
-/* ---- the table --------------------------------------------------------------------------- */
+/* ---- the table -------------------------------------------------------------------------- */
 
 static tdm_status memory_watch(struct tdm__store *store, const char *prefix,
                                tdm__store_changed_fn *fn, void *arg)

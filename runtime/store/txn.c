@@ -35,7 +35,7 @@ struct tdm__txn {
 
 static void read_again(struct tdm__txn *txn);
 
-/* ---- what the body sees and adds --------------------------------------------------------- */
+/* ---- what the body sees and adds -------------------------------------------------------- */
 
 const struct tdm__record *tdm__txn_find(const struct tdm__txn *txn, const char *key)
 {
@@ -128,7 +128,7 @@ tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key)
     return add_write(txn, &(struct tdm__write){.kind = TDM__WRITE_CHECK, .key = key});
 }
 
-/* ---- one attempt after the other --------------------------------------------------------- */
+/* ---- one attempt after the other -------------------------------------------------------- */
 
 static void forget_writes(struct tdm__txn *txn)
 {

@@ -26,7 +26,7 @@ struct reader {
     uint32_t values_count;    /* scan(): values so far */
 };
 
-/* ---- one value's header ------------------------------------------------------------------ */
+/* ---- one value's header ----------------------------------------------------------------- */
 
 static size_t bytes_left(const struct reader *reader)
 {
@@ -196,7 +196,7 @@ static uint64_t children_count(const struct tdm_value *value)
     return 0;
 }
 
-/* ---- the two walks ----------------------------------------------------------------------- */
+/* ---- the two walks ---------------------------------------------------------------------- */
 
 static tdm_status scan_text(struct reader *reader, const struct tdm_value *value)
 {
@@ -307,7 +307,7 @@ const tdm_value *tdm_document_root(const tdm_document *document)
     return document->values;
 }
 
-/* ---- reading ----------------------------------------------------------------------------- */
+/* ---- reading ---------------------------------------------------------------------------- */
 
 static bool is_a(const tdm_value *value, enum tdm_value_kind kind)
 {

@@ -14,7 +14,7 @@ struct arguments {
     va_list list;
 };
 
-/* ---- formats ----------------------------------------------------------------------------- */
+/* ---- formats ---------------------------------------------------------------------------- */
 
 /* The character after the item that starts at `format`: a letter, or a whole group. */
 static const char *item_end(const char *format)
@@ -122,7 +122,7 @@ static tdm_status check_format(const char *format, const char *letters)
                : bad_format(format, groups.starts[groups.count - 1], "a group never closed");
 }
 
-/* ---- packing ----------------------------------------------------------------------------- */
+/* ---- packing ---------------------------------------------------------------------------- */
 
 static void pack_bytes(tdm_writer *writer, struct arguments *arguments)
 {
@@ -243,7 +243,7 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
-/* ---- unpacking --------------------------------------------------------------------------- */
+/* ---- unpacking -------------------------------------------------------------------------- */
 
 static const char *kind_text(const tdm_value *value)
 {

@@ -1,4 +1,5 @@
-/* actors_link_test.c - the way to an actor: order, what is under way when it dies, and the words. */
+/* actors_link_test.c - the way to an actor: order, what is under way when it dies, and the
+ * words. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_world.h"
 

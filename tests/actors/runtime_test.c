@@ -257,7 +257,7 @@ int main(void)
     int failed;
 
     if (getenv("TANDEM_WORKER") != NULL) {
-        (void)start(NULL);                 /* never returns */
+        (void)start(NULL); /* never returns */
     }
     world_prepare();
     failed = cmocka_run_group_tests(tests, NULL, NULL);

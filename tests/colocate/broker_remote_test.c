@@ -68,7 +68,7 @@ static void blocks_are_made_opened_and_released(void **state)
     tdm__broker_client_destroy(client);
 }
 
-/* ---- a broker that answers nonsense ------------------------------------------------------ */
+/* ---- a broker that answers nonsense ----------------------------------------------------- */
 
 enum nonsense { NO_DESCRIPTORS, ONE_KEY, SHORT_KEYS, NO_SIZE, NONSENSE_COUNT };
 

@@ -244,8 +244,7 @@ static void any_layout_arrives_whole(void **state)
     }
 }
 
-/* ---- by hand ------------------------------------------------------------------------------
- */
+/* ---- by hand ---------------------------------------------------------------------------- */
 
 static const struct tdm_tensor_info pair[] = {{"first", TDM_F32, 2, {4, 6}},
                                               {"second", TDM_U8, 1, {10}}};

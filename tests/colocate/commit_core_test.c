@@ -67,7 +67,7 @@ static struct {
 
 static void visit(const struct world *world);
 
-/* ---- names ------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------ */
 
 static struct tdm__id id_of(uint8_t kind, uint8_t number)
 {
@@ -95,7 +95,7 @@ static uint32_t list_dead(const struct world *world, struct tdm__member dead[8])
     return count;
 }
 
-/* ---- invariants -------------------------------------------------------------------------- */
+/* ---- invariants ------------------------------------------------------------------------- */
 
 #define REQUIRE(expression)                                                                    \
     do {                                                                                       \
@@ -194,8 +194,7 @@ static void check_step(const struct world *before, struct world *world)
     }
 }
 
-/* ---- the store: an atomic step, whose answer may be lost ------------------------------------
- */
+/* ---- the store: an atomic step, whose answer may be lost -------------------------------- */
 
 enum answer { HEARD, LOST };
 
@@ -213,8 +212,7 @@ static tdm_status ask(struct world *world, const struct tdm__version_request *re
     return status;
 }
 
-/* ---- the steps that anybody can take --------------------------------------------------------
- */
+/* ---- the steps that anybody can take ---------------------------------------------------- */
 
 /* `left_out`: an engine not to take along; MEMBERS for none. */
 static tdm_status ask_begin(struct world *world, bool knows_dead, uint64_t base,
@@ -510,8 +508,7 @@ static void name_the_dead(struct world world)
     visit(&world);
 }
 
-/* ---- no state is stuck ----------------------------------------------------------------------
- */
+/* ---- no state is stuck ------------------------------------------------------------------ */
 
 /* From any state, once crashes end: whoever lives can finish what is open, and a new source can
  * bring a new version to all who live. */
@@ -559,8 +556,7 @@ static void check_way_out(struct world copy)
     REQUIRE(ask_begin(world, true, world->record.version, MEMBERS) == TDM_OK);
 }
 
-/* ---- the walk -------------------------------------------------------------------------------
- */
+/* ---- the walk --------------------------------------------------------------------------- */
 
 static size_t put(uint8_t *to, size_t at, const void *from, size_t bytes)
 {

@@ -19,8 +19,7 @@
 
 enum { RANKS = 3, LONG_MS = 20000, PROMPT_MS = 5000 };
 
-/* ---- the ranks ----------------------------------------------------------------------------
- */
+/* ---- the ranks -------------------------------------------------------------------------- */
 
 struct member {
     int64_t calls;
@@ -65,8 +64,7 @@ static tdm_status member_act(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(member, .state_bytes = sizeof(struct member), .methods = {{"act", member_act}});
 
-/* ---- the tests ----------------------------------------------------------------------------
- */
+/* ---- the tests -------------------------------------------------------------------------- */
 
 static tdm_runtime *runtime;
 

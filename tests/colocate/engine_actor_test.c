@@ -29,8 +29,7 @@ static struct tdm__id latest; /* that was begun */
 static uint64_t base;         /* committed */
 static struct tdm__version_answer answer;
 
-/* ---- calls --------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 static tdm_status call_packed(tdm_actor *actor, const char *method, struct tdm_bytes arguments)
 {
@@ -88,8 +87,7 @@ static void assert_told(const char *words)
     }
 }
 
-/* ---- the controller's part ----------------------------------------------------------------
- */
+/* ---- the controller's part -------------------------------------------------------------- */
 
 static tdm_actor *create(const char *class_name, const char *name, double num_gpus)
 {
@@ -194,8 +192,7 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* ---- the tests ----------------------------------------------------------------------------
- */
+/* ---- the tests -------------------------------------------------------------------------- */
 
 static void nothing_is_served_between_vote_and_flip(void **state)
 {

@@ -16,7 +16,7 @@
 
 enum { MEMBERS = 4, CALL_MS = 20000, DEATH_KNOWN_MS = 2000, COUNT = 3000 };
 
-/* ---- the actor: one member of one group -------------------------------------------------- */
+/* ---- the actor: one member of one group ------------------------------------------------- */
 
 struct member {
     tdm_group *group;
@@ -119,7 +119,7 @@ TDM_ACTOR_CLASS(member, .state_bytes = sizeof(struct member), .destruct = member
                             {"exchange", member_exchange},
                             {"barrier", member_barrier}});
 
-/* ---- the driver -------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------------- */
 
 static tdm_runtime *runtime;
 

@@ -13,7 +13,7 @@
 
 enum { ENGINES_COUNT = 2, EVENTS_COUNT = TDM__PHASE_STEP_FAILED + 1 };
 
-/* ---- examples ---------------------------------------------------------------------------- */
+/* ---- examples --------------------------------------------------------------------------- */
 
 static struct tdm__phase job;
 
@@ -157,7 +157,7 @@ static void a_job_goes_on_while_enough_engines_live(void **state)
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
 }
 
-/* ---- every state ------------------------------------------------------------------------- */
+/* ---- every state ------------------------------------------------------------------------ */
 
 /* Sizes on a card of CARD: the two sides do not fit together, and during an update there is no
  * room for the KV cache beside the staged image. */
@@ -456,7 +456,7 @@ static void the_card_is_safe_in_every_state(void **state)
     assert_int_equal(walk_all(tdm__phase_next, false, EVERYTHING), 0);
 }
 
-/* ---- broken machines must be found ------------------------------------------------------- */
+/* ---- broken machines must be found ------------------------------------------------------ */
 
 /* Takes `answer` as given as soon as `action` is told. */
 static tdm_status next_answering(struct tdm__phase *state, const struct tdm__phase_event *event,

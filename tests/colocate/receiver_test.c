@@ -70,8 +70,7 @@ static tdm_status stage(struct weight_world *world, struct description *descript
     return status;
 }
 
-/* ---- what arrives -------------------------------------------------------------------------
- */
+/* ---- what arrives ----------------------------------------------------------------------- */
 
 static void every_tensor_arrives_byte_for_byte(void **state)
 {
@@ -142,8 +141,7 @@ static void the_vote_is_the_bytes_alone(void **state)
     assert_false(tdm__hash_equal(&hashes[0], &hashes[2]));
 }
 
-/* ---- what is refused ----------------------------------------------------------------------
- */
+/* ---- what is refused -------------------------------------------------------------------- */
 
 /* Another process scribbles over the bucket, `offset` bytes into it. */
 static void flip_a_byte(struct weight_world *world, const struct tdm__id *key, size_t offset)
@@ -361,8 +359,7 @@ static void no_vote_for_a_tensor_that_was_spoiled_later(void **state)
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
 }
 
-/* ---- flip and drop ------------------------------------------------------------------------
- */
+/* ---- flip and drop ---------------------------------------------------------------------- */
 
 static void no_flip_without_a_vote(void **state)
 {
@@ -447,8 +444,7 @@ static void a_higher_epoch_lets_the_older_imports_go(void **state)
     assert_int_equal(host_gpu_used_bytes(world->gpu), begun);
 }
 
-/* ---- from a file --------------------------------------------------------------------------
- */
+/* ---- from a file ------------------------------------------------------------------------ */
 
 static void write_model(struct weight_world *world, uint32_t count, char path[64])
 {

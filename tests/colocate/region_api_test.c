@@ -19,7 +19,7 @@
 
 enum { CALL_MS = 20000, LONG_MS = 10000, AT_ONCE_MS = 3000, REGIONS_MAX = 4 };
 
-/* ---- the actor: a tenant with a few regions ---------------------------------------------- */
+/* ---- the actor: a tenant with a few regions --------------------------------------------- */
 
 struct tenant {
     tdm_region *regions[REGIONS_MAX];
@@ -125,7 +125,7 @@ TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
                             {"pause_all", tenant_pause_all},
                             {"announce", tenant_announce}});
 
-/* ---- the driver -------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------------- */
 
 static tdm_runtime *runtime;
 

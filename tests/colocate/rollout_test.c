@@ -20,8 +20,7 @@
 
 enum { ENGINES = 3, ROWS = 7, SAMPLES = 4, DATA = 5, TOKENS = 3, VERSION = 12 };
 
-/* ---- an engine that answers with what it was asked ----------------------------------------
- */
+/* ---- an engine that answers with what it was asked -------------------------------------- */
 
 struct echo {
     int64_t missing; /* answers that it keeps to itself */
@@ -62,8 +61,7 @@ static tdm_status echo_keep(tdm_call *call, void *self)
 TDM_ACTOR_CLASS(echo, .state_bytes = sizeof(struct echo),
                 .methods = {{"generate", echo_generate}, {"keep", echo_keep}});
 
-/* ---- the crew -----------------------------------------------------------------------------
- */
+/* ---- the crew --------------------------------------------------------------------------- */
 
 static tdm_actor *actors[ENGINES];
 static struct tdm__job_spec spec = {.generate_timeout_ms = 20000};
@@ -102,8 +100,7 @@ static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__r
     return tdm__rollout_run(&crew, &options, rollout);
 }
 
-/* ---- the tests ----------------------------------------------------------------------------
- */
+/* ---- the tests -------------------------------------------------------------------------- */
 
 static void every_row_is_answered_as_often_as_asked(void **state)
 {

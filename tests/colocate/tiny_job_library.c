@@ -50,8 +50,7 @@ static tdm_status read_setting(const struct tdm_rank_context *context, const cha
     return tdm_config_int(context->config, path, -1, value_out);
 }
 
-/* ---- the trainer: every rank holds a part of each tensor ----------------------------------
- */
+/* ---- the trainer: every rank holds a part of each tensor -------------------------------- */
 
 enum { VERSIONS_MAX = 64 };
 
@@ -242,8 +241,7 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
                                                    .load = trainer_load,
                                                    .close = free};
 
-/* ---- the engine: every rank holds the whole model -----------------------------------------
- */
+/* ---- the engine: every rank holds the whole model --------------------------------------- */
 
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
@@ -394,8 +392,7 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .generate = engine_generate,
                                                  .close = free};
 
-/* ---- the reward: 1 for the step that the data names ---------------------------------------
- */
+/* ---- the reward: 1 for the step that the data names ------------------------------------- */
 
 TDM_API struct tiny_answers tiny_answers;
 

@@ -37,7 +37,7 @@ static struct tdm__turnstile_event event_of(enum tdm__turnstile_event_kind kind,
                                          .deadline_ms = SOON};
 }
 
-/* ---- examples ---------------------------------------------------------------------------- */
+/* ---- examples --------------------------------------------------------------------------- */
 
 static struct tdm__turnstile gpu;
 static struct tdm__turnstile_actions actions;
@@ -215,7 +215,7 @@ static void every_table_has_its_limit(void **state)
     assert_int_equal(tdm__turnstile_step(&gpu, &event, &actions), TDM_E_LIMIT);
 }
 
-/* ---- every state ------------------------------------------------------------------------- */
+/* ---- every state ------------------------------------------------------------------------ */
 
 /* What is really so, whatever the turnstile believes. */
 enum region_status {
@@ -540,7 +540,7 @@ static void the_law_holds_in_every_state(void **state)
     assert_int_equal(walk_all(tdm__turnstile_step, EVERYTHING), 0);
 }
 
-/* ---- broken turnstiles must be found ----------------------------------------------------- */
+/* ---- broken turnstiles must be found ---------------------------------------------------- */
 
 /* Forgets what it granted and what was not made yet. */
 static tdm_status step_without_pending(struct tdm__turnstile *state,

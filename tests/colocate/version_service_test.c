@@ -182,8 +182,7 @@ static void strangers_and_wrong_bases_are_refused(void **state)
     assert_int_not_equal(ask("", begin_of(&update, 0), &answer), TDM_OK);
 }
 
-/* ---- what no client of ours would send ----------------------------------------------------
- */
+/* ---- what no client of ours would send -------------------------------------------------- */
 
 static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count,
                        uint64_t proposal, const char *rest)

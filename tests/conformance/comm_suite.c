@@ -99,7 +99,7 @@ static void run_ranks(uint32_t ranks_count, size_t slot_bytes, rank_fn *fn)
     }
 }
 
-/* ---- the ranks' programs ----------------------------------------------------------------- */
+/* ---- the ranks' programs ---------------------------------------------------------------- */
 
 /* Sizes around the pieces' and the parts' borders (slots of 4 KiB and of 64 KiB are used). */
 static const size_t counts[] = {1, 3, 1023, 1024, 1025, 9001, 40000};
@@ -287,7 +287,7 @@ static int a_member_that_left_is_not_waited_for(tdm_group *group)
     return 0;
 }
 
-/* ---- the suite --------------------------------------------------------------------------- */
+/* ---- the suite -------------------------------------------------------------------------- */
 
 static void run_in_all_shapes(void **state)
 {

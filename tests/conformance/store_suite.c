@@ -17,7 +17,7 @@
 
 enum { WAIT_MS = 10000, LEASE_MS = 50, COUNTERS = 8, COUNT_EACH = 50 };
 
-/* ---- asking and waiting ------------------------------------------------------------------ */
+/* ---- asking and waiting ----------------------------------------------------------------- */
 
 void store_on_read(void *arg, tdm_status status, const struct tdm__record *records,
                    uint32_t records_count)
@@ -111,7 +111,7 @@ uint64_t store_version(struct store_world *world, const char *key)
     return answer.count == 0 ? 0 : answer.records[0].version;
 }
 
-/* ---- records ----------------------------------------------------------------------------- */
+/* ---- records ---------------------------------------------------------------------------- */
 
 static void a_record_is_read_as_it_was_put(void **state)
 {
@@ -193,7 +193,7 @@ static void keys_and_sizes_out_of_bounds_are_refused(void **state)
     assert_int_equal(store_commit(world, writes, 1000), TDM_OK);
 }
 
-/* ---- commits ----------------------------------------------------------------------------- */
+/* ---- commits ---------------------------------------------------------------------------- */
 
 static void a_version_that_moved_is_a_conflict(void **state)
 {
@@ -249,7 +249,7 @@ static void a_version_is_never_used_again(void **state)
     assert_int_equal(store_delete(world, "v", last), TDM_E_CONFLICT);
 }
 
-/* ---- leases ------------------------------------------------------------------------------ */
+/* ---- leases ----------------------------------------------------------------------------- */
 
 static tdm_status touch(struct store_world *world, const char *key, int64_t lease_ms)
 {
@@ -292,7 +292,7 @@ static void a_touch_renews_the_lease_and_keeps_the_record(void **state)
     assert_int_equal(touch(world, "t", LEASE_MS), TDM_E_CONFLICT);
 }
 
-/* ---- watches ----------------------------------------------------------------------------- */
+/* ---- watches ---------------------------------------------------------------------------- */
 
 struct told {
     uint32_t count;
@@ -343,7 +343,7 @@ static void a_watch_tells_each_change_under_its_prefix_once(void **state)
     assert_string_equal(told.keys[3], "w/end");
 }
 
-/* ---- transactions ------------------------------------------------------------------------ */
+/* ---- transactions ----------------------------------------------------------------------- */
 
 struct counting {
     struct store_world *world;

@@ -14,7 +14,7 @@ struct store_world {
     struct tdm__store *store;
 };
 
-/* ---- asking and waiting for the answer --------------------------------------------------- */
+/* ---- asking and waiting for the answer -------------------------------------------------- */
 
 struct store_answer {
     bool ended;
@@ -44,7 +44,7 @@ uint64_t store_version(struct store_world *world, const char *key); /* 0: not th
 void store_run_until(struct store_world *world, bool (*done)(void *arg), void *arg);
 void store_run_for(struct store_world *world, int64_t ms);
 
-/* ---- the tests --------------------------------------------------------------------------- */
+/* ---- the tests -------------------------------------------------------------------------- */
 
 /* Runs all as one cmocka group over the store that `setup` puts into *state. */
 int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state));

@@ -53,7 +53,7 @@ double driver_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* ---- opening ----------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 static bool load(void)
 {
@@ -110,7 +110,7 @@ bool driver_describe(char *text, size_t room, size_t *granularity_out)
     return true;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks ----------------------------------------------------------------------------- */
 
 bool driver_create(size_t size_bytes, int handle_types, uint64_t *handle_out)
 {
@@ -186,7 +186,7 @@ bool driver_block_destroy(struct driver_block *block)
     return true;
 }
 
-/* ---- contents ---------------------------------------------------------------------------- */
+/* ---- contents --------------------------------------------------------------------------- */
 
 static uint32_t *pattern_make(size_t size_bytes)
 {

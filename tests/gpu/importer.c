@@ -24,7 +24,7 @@ union control {
     char bytes[CMSG_SPACE(sizeof(int))];
 };
 
-/* ---- the second process ------------------------------------------------------------------ */
+/* ---- the second process ----------------------------------------------------------------- */
 
 static struct {
     bool opened;
@@ -130,7 +130,7 @@ _Noreturn static void importer_main(int socket)
     _exit(0);
 }
 
-/* ---- the first process's side ------------------------------------------------------------ */
+/* ---- the first process's side ----------------------------------------------------------- */
 
 bool importer_start(struct importer *importer)
 {

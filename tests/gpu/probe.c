@@ -39,8 +39,7 @@ static double median(double *values)
     return values[REPEATS / 2];
 }
 
-/* ---- which memory can be exported ---------------------------------------------------------
- */
+/* ---- which memory can be exported ------------------------------------------------------- */
 
 /* Attributes and attempts for the memory at `address`; `handle` is 0 for cuMemAlloc's. */
 static bool describe_export(FILE *report, const char *memory, uint64_t address, uint64_t handle)
@@ -94,8 +93,7 @@ static bool section_export(FILE *report)
     return driver_block_destroy(&block);
 }
 
-/* ---- does an importer keep paused memory alive --------------------------------------------
- */
+/* ---- does an importer keep paused memory alive ------------------------------------------ */
 
 static bool free_bytes(uint64_t *free_out)
 {
@@ -154,8 +152,7 @@ static bool section_pause_while_imported(FILE *report, struct importer *importer
     return true;
 }
 
-/* ---- copies between pinned host memory and the device -------------------------------------
- */
+/* ---- copies between pinned host memory and the device ----------------------------------- */
 
 static bool copy_pieces(void *host, uint64_t device, size_t piece_bytes, bool to_host)
 {
@@ -215,8 +212,7 @@ static bool section_pinned_copies(FILE *report)
     return true;
 }
 
-/* ---- what blocks cost ---------------------------------------------------------------------
- */
+/* ---- what blocks cost ------------------------------------------------------------------- */
 
 enum { STEPS = 5 };
 static const char *const step_names[STEPS] = {"create", "map", "access", "unmap", "release"};
@@ -288,8 +284,7 @@ static bool section_block_costs(FILE *report)
     return true;
 }
 
-/* ---- donation -----------------------------------------------------------------------------
- */
+/* ---- donation --------------------------------------------------------------------------- */
 
 /* The importer's serving address holds its old block; the new one is mapped at a shadow
  * address, the exporter lets go, and the importer flips. */
@@ -320,8 +315,7 @@ static bool section_donation(FILE *report, struct importer *importer)
     return true;
 }
 
-/* ---- the report ---------------------------------------------------------------------------
- */
+/* ---- the report ------------------------------------------------------------------------- */
 
 struct section {
     const char *name;

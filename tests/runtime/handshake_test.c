@@ -117,7 +117,7 @@ static void a_wrong_token_is_refused_on_both_sides(void **state)
     tdm__rpc_destroy(rpc);
 }
 
-/* ---- a client made by hand --------------------------------------------------------------- */
+/* ---- a client made by hand -------------------------------------------------------------- */
 
 static int connect_raw(void)
 {
@@ -226,7 +226,7 @@ static void a_silent_stranger_is_dropped_after_the_limit(void **state)
     assert_in_range(tdm__clock_ms() - start_ms, HANDSHAKE_MS - 100, HANDSHAKE_MS + 2000);
 }
 
-/* ---- addresses --------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------- */
 
 static void tcp_works_and_tells_its_port(void **state)
 {

@@ -164,7 +164,7 @@ static void big_payloads_arrive_whole(void **state)
     free(data);
 }
 
-/* ---- descriptors ------------------------------------------------------------------------- */
+/* ---- descriptors ------------------------------------------------------------------------ */
 
 static ino_t inode_of(int fd)
 {
@@ -269,7 +269,7 @@ static void queued_descriptors_keep_to_their_frames(void **state)
     }
 }
 
-/* ---- limits ------------------------------------------------------------------------------ */
+/* ---- limits ----------------------------------------------------------------------------- */
 
 static void a_call_over_a_limit_is_refused_here(void **state)
 {
@@ -329,7 +329,7 @@ static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
     free(data);
 }
 
-/* ---- deadlines, forgetting, ends --------------------------------------------------------- */
+/* ---- deadlines, forgetting, ends -------------------------------------------------------- */
 
 static void a_deadline_ends_the_wait_with_names(void **state)
 {
@@ -540,7 +540,7 @@ static void the_death_of_the_peer_ends_the_calls(void **state)
     assert_non_null(strstr(answer->detail, name));
 }
 
-/* ---- how the bytes come ------------------------------------------------------------------ */
+/* ---- how the bytes come ----------------------------------------------------------------- */
 
 /* Passes bytes from one socket to another, one at a time. */
 struct relay {

@@ -32,7 +32,7 @@ static int close_world(void **state)
     return 0;
 }
 
-/* ---- an operator's own connection -------------------------------------------------------- */
+/* ---- an operator's own connection ------------------------------------------------------- */
 
 static redisContext *operator_connect(void)
 {
@@ -58,7 +58,7 @@ static void operator_says(const char *command)
     redisFree(context);
 }
 
-/* ---- connections ------------------------------------------------------------------------- */
+/* ---- connections ------------------------------------------------------------------------ */
 
 static void a_killed_connection_is_made_again(void **state)
 {
@@ -121,7 +121,7 @@ static void a_repeated_commit_happens_once_and_is_answered_alike(void **state)
     redisFree(context);
 }
 
-/* ---- the server -------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------- */
 
 static void a_server_killed_comes_back_with_its_data(void **state)
 {
@@ -193,7 +193,7 @@ static void keys_of_expired_records_leave_the_index(void **state)
     redisFree(context);
 }
 
-/* ---- watches ----------------------------------------------------------------------------- */
+/* ---- watches ---------------------------------------------------------------------------- */
 
 static uint32_t resyncs; /* watches stay until the store is closed */
 
@@ -222,7 +222,7 @@ static void a_watch_is_told_its_prefix_after_a_lost_subscription(void **state)
     store_run_until(base, was_resynced, NULL);
 }
 
-/* ---- opening ----------------------------------------------------------------------------- */
+/* ---- opening ---------------------------------------------------------------------------- */
 
 static uint16_t free_port(void)
 {

@@ -57,7 +57,7 @@ static void lies_on(const struct scene *scene, uint32_t bundle, uint32_t node, u
     assert_int_equal(scene->places[bundle].grant.gpu_indices[0], gpu);
 }
 
-/* ---- what each strategy does ------------------------------------------------------------- */
+/* ---- what each strategy does ------------------------------------------------------------ */
 
 static void equal_bundles_come_node_by_node_and_gpu_by_gpu(void **state)
 {
@@ -197,7 +197,7 @@ static void an_actor_stays_at_home_or_goes_where_most_cpu_is_free(void **state)
                      TDM_E_AGAIN);
 }
 
-/* ---- properties of random layouts -------------------------------------------------------- */
+/* ---- properties of random layouts ------------------------------------------------------- */
 
 static void random_scene(struct chance *chance, struct scene *scene)
 {

@@ -1,4 +1,5 @@
-/* scheduler_records_test.c - what the store holds is checked as it is read, and the key is named. */
+/* scheduler_records_test.c - what the store holds is checked as it is read, and the key is
+ * named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/records.h"
 

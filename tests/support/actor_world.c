@@ -317,8 +317,7 @@ void world_prepare(void)
         return;
     }
     (void)snprintf(temporary, sizeof(temporary), "/tmp/tdt-XXXXXX");
-    if (mkdtemp(temporary) == NULL ||
-        setenv("TMPDIR", temporary, 1) < 0 ||
+    if (mkdtemp(temporary) == NULL || setenv("TMPDIR", temporary, 1) < 0 ||
         setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1) < 0 ||
         unsetenv("TANDEM_ADDRESS") < 0) {
         (void)fprintf(stderr, "no directory for the test: %s\n", strerror(errno));

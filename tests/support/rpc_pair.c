@@ -16,7 +16,7 @@
 const uint8_t pair_token[TDM__TOKEN_BYTES] = "0123456789abcdef0123456789abcde";
 uint32_t pair_answers_total;
 
-/* ---- the methods ------------------------------------------------------------------------- */
+/* ---- the methods ------------------------------------------------------------------------ */
 
 static void echo(struct tdm__incoming *incoming)
 {
@@ -80,7 +80,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     }
 }
 
-/* ---- the pair ---------------------------------------------------------------------------- */
+/* ---- the pair --------------------------------------------------------------------------- */
 
 static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
 {
@@ -191,7 +191,7 @@ void pair_run_for(struct rpc_pair *pair, int64_t ms)
                      TDM_E_TIMEOUT);
 }
 
-/* ---- calls ------------------------------------------------------------------------------- */
+/* ---- calls ------------------------------------------------------------------------------ */
 
 struct tdm_bytes pair_text(const char *text)
 {

@@ -20,8 +20,7 @@
 
 enum { TIMEOUT_MS = 20000, BUCKET_BYTES = 8192 };
 
-/* ---- the engine ---------------------------------------------------------------------------
- */
+/* ---- the engine ------------------------------------------------------------------------- */
 
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
                               uint32_t tensors_count)
@@ -65,8 +64,7 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .complete = engine_complete,
                                                  .begin = engine_begin};
 
-/* ---- the model ----------------------------------------------------------------------------
- */
+/* ---- the model -------------------------------------------------------------------------- */
 
 /* One tensor is larger than a bucket, one is a scalar. */
 static void invent_model(struct weight_world *world)
@@ -145,8 +143,7 @@ void weight_world_learn(struct weight_world *world)
     }
 }
 
-/* ---- both sides ---------------------------------------------------------------------------
- */
+/* ---- both sides ------------------------------------------------------------------------- */
 
 static void open_senders(struct weight_world *world)
 {
@@ -231,8 +228,7 @@ void weight_world_close(struct weight_world *world)
     free(world);
 }
 
-/* ---- an update ----------------------------------------------------------------------------
- */
+/* ---- an update -------------------------------------------------------------------------- */
 
 struct filling {
     struct tdm__sender *sender;

@@ -62,7 +62,7 @@ static size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* ---- reductions -------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------- */
 
 /* NOLINTBEGIN(bugprone-macro-parentheses) a type cannot have them */
 #define DEFINE_REDUCE(type)                                                                    \
@@ -207,7 +207,7 @@ static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, s
     return TDM_OK;
 }
 
-/* ---- moving bytes ------------------------------------------------------------------------ */
+/* ---- moving bytes ----------------------------------------------------------------------- */
 
 static tdm_status host_barrier(struct tdm__comm *comm)
 {
@@ -293,7 +293,7 @@ static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size
     return TDM_OK;
 }
 
-/* ---- life -------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static void host_abort(struct tdm__comm *comm)
 {

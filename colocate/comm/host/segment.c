@@ -161,7 +161,7 @@ void *tdm__segment_slot(const struct tdm__segment *segment, uint32_t rank, uint3
            (2 * (size_t)rank + parity % 2) * segment->slot_bytes;
 }
 
-/* ---- waking and waiting ------------------------------------------------------------------ */
+/* ---- waking and waiting ----------------------------------------------------------------- */
 
 static long futex(_Atomic uint32_t *word, int operation, uint32_t value,
                   const struct timespec *timeout)
@@ -191,7 +191,7 @@ static void sleep_once(struct header *header, uint32_t seen, int64_t deadline_ms
     (void)atomic_fetch_sub_explicit(&header->sleepers_count, 1, memory_order_seq_cst);
 }
 
-/* ---- how it ends ------------------------------------------------------------------------- */
+/* ---- how it ends ------------------------------------------------------------------------ */
 
 static void set_aborted(struct header *header)
 {
@@ -284,7 +284,7 @@ static tdm_status fail_aborted(const struct tdm__segment *segment)
                      segment->ranks_count);
 }
 
-/* ---- meeting ----------------------------------------------------------------------------- */
+/* ---- meeting ---------------------------------------------------------------------------- */
 
 /* Adds one arrival unless the group has ended: then the count stands still, and whether a
  * barrier was complete stays the same for all. */

@@ -33,7 +33,7 @@ static void host_close(struct tdm__device *device)
     free(device);
 }
 
-/* ---- addresses --------------------------------------------------------------------------- */
+/* ---- addresses -------------------------------------------------------------------------- */
 
 /* Reserves more than asked, then cuts both ends off, so that the start is aligned: page tables
  * then move whole when two mappings are exchanged. */
@@ -92,7 +92,7 @@ static tdm_status host_unmap(struct tdm__device *device, void *address, size_t s
     return TDM_OK;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks ----------------------------------------------------------------------------- */
 
 static void release_keys(struct host_device *host, const struct tdm__id *keys, uint32_t count)
 {
@@ -191,7 +191,7 @@ static tdm_status host_accept(struct tdm__device *device, struct tdm__block *blo
     return host->client->ops->accept(host->client, &block->key);
 }
 
-/* ---- exchange ---------------------------------------------------------------------------- */
+/* ---- exchange --------------------------------------------------------------------------- */
 
 /* Moves the page tables of one mapping.  The source keeps its addresses and still refers to its
  * own memfd (but with no page entered), so that no other thread's mmap can slip into the gap
@@ -268,7 +268,7 @@ static tdm_status host_exchange(struct tdm__device *device, const struct tdm__ma
     return TDM_OK;
 }
 
-/* ---- copies ------------------------------------------------------------------------------ */
+/* ---- copies ----------------------------------------------------------------------------- */
 
 static tdm_status host_copy(struct tdm__device *device, void *destination, const void *source,
                             size_t size_bytes)

@@ -29,7 +29,7 @@ static void fill_prompts(struct tdm_prompt prompts[PROMPTS])
     }
 }
 
-/* ---- weights ----------------------------------------------------------------------------- */
+/* ---- weights ---------------------------------------------------------------------------- */
 
 static void weights_are_refused_by_name(void **state)
 {
@@ -75,7 +75,7 @@ static void missing_tensors_are_named(void **state)
     tdm_config_destroy(config);
 }
 
-/* ---- answers ----------------------------------------------------------------------------- */
+/* ---- answers ---------------------------------------------------------------------------- */
 
 /* A whole network of one rank, to check an engine's answers with. */
 struct reference {

@@ -67,7 +67,7 @@ static void compute(struct bench *bench, const struct row *rows, size_t count)
     network_head(&bench->network, bench->network.hidden, count, bench->logits);
 }
 
-/* ---- against transformers ---------------------------------------------------------------- */
+/* ---- against transformers --------------------------------------------------------------- */
 
 static void read_golden_weights(struct bench *bench)
 {
@@ -124,7 +124,7 @@ static void logits_are_those_of_transformers(void **state)
     tdm_config_destroy(config);
 }
 
-/* ---- against itself ---------------------------------------------------------------------- */
+/* ---- against itself --------------------------------------------------------------------- */
 
 static const struct model_shape small = {
     .vocab_size = 7,

@@ -50,7 +50,7 @@ static void *room(size_t count, size_t size_bytes)
     return memory;
 }
 
-/* ---- life -------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------- */
 
 static void allocate(struct world_rank *rank)
 {
@@ -150,7 +150,7 @@ void world_close(struct world *world)
     free(world);
 }
 
-/* ---- the update -------------------------------------------------------------------------- */
+/* ---- the update ------------------------------------------------------------------------- */
 
 struct update {
     struct tdm_tensor_view *views;
@@ -217,7 +217,7 @@ void world_update(struct world *world)
     free(update.views);
 }
 
-/* ---- work -------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------- */
 
 /* First item of part `index` of `parts`, whole groups in each. */
 static uint32_t part_start(uint32_t count, uint32_t group, uint32_t index, uint32_t parts)
