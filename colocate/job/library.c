@@ -93,7 +93,8 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
         TDM_TRY(beside_program(path, beside));
         path = beside;
     }
-    library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    /* It stays until the process ends: what it uses may have threads and exit handlers. */
+    library.handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library.handle == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "%s", dlerror());
     }

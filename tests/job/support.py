@@ -172,9 +172,10 @@ def safetensors(tensors):
 
 
 def main(tests):
-    """PROGRAM BUILD_DIR [SLOW]: each test gets a world; all run, all failures are told."""
+    """PROGRAM BUILD_DIR [SLOW [TEST …]]: each test, or those named, gets a world; all run, and all
+    failures are told."""
     failed = 0
-    for test in tests:
+    for test in [test for test in tests if test.__name__ in sys.argv[3:] or len(sys.argv) <= 3]:
         world = World(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
         begin = time.monotonic()
         try:
