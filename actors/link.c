@@ -190,9 +190,9 @@ static void fail_flying(struct tdm__link *link)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
 
-    while (link->flying != NULL) {
-        struct tdm__outgoing *outgoing = link->flying;
-
+    for (struct tdm__outgoing *outgoing = link->flying, *next; outgoing != NULL;
+         outgoing = next) {
+        next = outgoing->next;
         (void)snprintf(detail, sizeof(detail),
                        "%s, in method %s, call %llu, %lld ms after it began", link->death,
                        outgoing->method, (unsigned long long)outgoing->call_id,
@@ -200,7 +200,6 @@ static void fail_flying(struct tdm__link *link)
         if (!outgoing->lost) {
             tdm__conn_forget(link->conn, outgoing->call_id);
         }
-        outgoing_land(outgoing);
         outgoing_finish(outgoing, link->death_status, detail, NULL);
     }
 }

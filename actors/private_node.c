@@ -44,7 +44,7 @@ static bool beside(const char *file, char *path, size_t room)
 
 static bool in_search_path(char *path, size_t room)
 {
-    const char *directories = getenv("PATH"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *directories = getenv("PATH");
 
     while (directories != NULL && directories[0] != '\0') {
         size_t length = strcspn(directories, ":");
@@ -60,7 +60,7 @@ static bool in_search_path(char *path, size_t room)
 
 static tdm_status find_daemon(char *path, size_t room)
 {
-    const char *named = getenv("TANDEM_DAEMON"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *named = getenv("TANDEM_DAEMON");
     char own[PATH_MAX];
     ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
     Dl_info library;
@@ -122,6 +122,22 @@ static void write_words(const struct tdm_runtime_options *options, struct daemon
     words->argv[count] = NULL;
 }
 
+/* "ready PID ADDRESS" */
+static tdm_status read_ready(struct tdm__private_node *node, const char *line)
+{
+    char *address = NULL;
+
+    if (strncmp(line, "ready ", 6) == 0) {
+        node->daemon_pid = strtoll(line + 6, &address, 10);
+    }
+    if (address == NULL || *address != ' ' || node->daemon_pid <= 0 ||
+        strlen(address + 1) >= sizeof(node->address)) {
+        return tdm__fail(TDM_E_PROTOCOL, "tandemd answered \"%.80s\"", line);
+    }
+    (void)snprintf(node->address, sizeof(node->address), "%s", address + 1);
+    return TDM_OK;
+}
+
 /* One line: "ready PID ADDRESS", or "failed TEXT". */
 static tdm_status read_first_line(struct tdm__private_node *node, int64_t timeout_ms)
 {
@@ -146,10 +162,7 @@ static tdm_status read_first_line(struct tdm__private_node *node, int64_t timeou
     if (strncmp(line, "failed ", 7) == 0) {
         return tdm__fail(TDM_E_NODE_LOST, "tandemd: %s", line + 7);
     }
-    if (sscanf(line, "ready %lld %159s", &node->daemon_pid, node->address) != 2) {
-        return tdm__fail(TDM_E_PROTOCOL, "tandemd answered \"%.80s\"", line);
-    }
-    return TDM_OK;
+    return read_ready(node, line);
 }
 
 static tdm_status start_warden(struct tdm__private_node *node,

@@ -269,7 +269,7 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
     tdm_status status;
 
     if (name_space == NULL) {
-        name_space = getenv("TANDEM_NAMESPACE"); /* NOLINT(concurrency-mt-unsafe) at start */
+        name_space = getenv("TANDEM_NAMESPACE");
     }
     TDM_TRY(tdm__token_for_address(address, token));
     TDM_TRY(driver_create(token, &runtime));
@@ -318,7 +318,7 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
     tdm__log_init(program_invocation_short_name);
     address = options->address;
     if (address == NULL) {
-        address = getenv("TANDEM_ADDRESS"); /* NOLINT(concurrency-mt-unsafe) at start */
+        address = getenv("TANDEM_ADDRESS");
     }
     status = address == NULL || address[0] == '\0'
                  ? private_start(options, runtime_out)

@@ -90,8 +90,7 @@ static tdm_status load_class(struct tdm__worker *worker)
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
 
     if (spec->library[0] != '\0' && dlopen(spec->library, RTLD_NOW | RTLD_LOCAL) == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "library %s: %s", spec->library,
-                         dlerror()); /* NOLINT(concurrency-mt-unsafe) one thread yet */
+        return tdm__fail(TDM_E_NOT_FOUND, "library %s: %s", spec->library, dlerror());
     }
     worker->actor_class = tdm__class_find(spec->class_name);
     if (worker->actor_class == NULL) {
@@ -246,16 +245,15 @@ _Noreturn static void worker_main(void)
 
 void tdm__worker_run_if_one(void)
 {
-    const char *role =
-        getenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *role = getenv(TDM__WORKER_VARIABLE);
 
     if (role == NULL) {
         return;
     }
     if (strcmp(role, "template") == 0) {
-        (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) */
+        (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
         tdm__template_run();                  /* returns in each worker it forks */
     }
-    (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) not for children */
+    (void)unsetenv(TDM__WORKER_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
     worker_main();
 }

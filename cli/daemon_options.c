@@ -106,10 +106,10 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
  */
 static bool read_environment(struct cli_daemon_options *options)
 {
-    const char *gpus = getenv("TANDEM_GPUS");       /* NOLINT(concurrency-mt-unsafe) at start */
-    const char *bytes = getenv("TANDEM_GPU_BYTES"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *gpus = getenv("TANDEM_GPUS");
+    const char *bytes = getenv("TANDEM_GPU_BYTES");
 
-    const char *resources = getenv("TANDEM_RESOURCES"); /* NOLINT(concurrency-mt-unsafe) */
+    const char *resources = getenv("TANDEM_RESOURCES");
 
     return read_resources(resources, &options->resources) &&
            (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&

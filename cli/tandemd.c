@@ -143,8 +143,7 @@ static tdm_status open_store(struct daemon *daemon)
 
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
 {
-    const char *named =
-        getenv("TANDEM_TOKEN_FILE"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *named = getenv("TANDEM_TOKEN_FILE");
     char path[TDM__ADDRESS_BYTES + 16];
 
     if (named != NULL && named[0] != '\0') {

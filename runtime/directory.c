@@ -41,7 +41,7 @@ static tdm_status check_length(const char *path)
 
 static const char *parent_directory(void)
 {
-    const char *parent = getenv("TMPDIR"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *parent = getenv("TMPDIR");
 
     return parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
 }
@@ -159,8 +159,7 @@ void tdm__directory_sweep(void)
     DIR *entries = opendir(parent);
     const struct dirent *entry;
 
-    while (entries != NULL &&
-           (entry = readdir(entries)) != NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char path[PATH_MAX];
 
         if (strlen(entry->d_name) == NAME_BYTES &&

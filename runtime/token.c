@@ -80,8 +80,7 @@ tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
 
 tdm_status tdm__token_for_address(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
 {
-    const char *named =
-        getenv("TANDEM_TOKEN_FILE"); /* NOLINT(concurrency-mt-unsafe) at start */
+    const char *named = getenv("TANDEM_TOKEN_FILE");
     char path[PATH_MAX];
     const char *slash;
 

@@ -415,8 +415,7 @@ static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int w
  * "GPU-77,GPU-3f2a". By its number where there is no such list. */
 static void write_device(uint32_t index, char *text, size_t room)
 {
-    const char *visible =
-        getenv(DEVICES_VARIABLE); /* NOLINT(concurrency-mt-unsafe) one thread */
+    const char *visible = getenv(DEVICES_VARIABLE);
 
     for (uint32_t i = 0; visible != NULL && *visible != '\0'; i++) {
         size_t length = strcspn(visible, ",");

@@ -202,12 +202,12 @@ static void attend(const struct network *network, uint32_t layer, const struct r
     float *log_sums = network_value(network, layer, LOG_SUM);
     float *attended = network_value(network, layer, ATTENDED);
     size_t heads = shape->num_attention_heads;
-    size_t shared = heads / shape->num_key_value_heads; /* query heads per key-value head */
+    size_t key_heads = shape->num_key_value_heads; /* each serves heads / key_heads of them */
 
     for (size_t i = 0; i < count; i++) {
         for (size_t head = 0; head < heads; head++) {
             size_t at = (i * heads + head) * shape->head_dim;
-            size_t key_head = head / shared * shape->head_dim;
+            size_t key_head = head * key_heads / heads * shape->head_dim;
 
             log_sums[i * heads + head] = attend_head(
                 network, &rows[i], queries + at, network_keys(network, layer) + key_head,

@@ -88,9 +88,7 @@ uint32_t tdm__family_kill_started_with(const char *assignment)
     const struct dirent *entry;
     uint32_t killed = 0;
 
-    while (processes != NULL && environment != NULL &&
-           (entry = readdir(processes)) !=
-               NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+    while (processes != NULL && environment != NULL && (entry = readdir(processes)) != NULL) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
 
         if (pid > 1 && pid != getpid() && pid != getppid() &&
@@ -114,8 +112,7 @@ void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg)
     if (processes == NULL) {
         return;
     }
-    while ((entry = readdir(processes)) !=
-           NULL) { /* NOLINT(concurrency-mt-unsafe) own stream */
+    while ((entry = readdir(processes)) != NULL) {
         if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == getpid()) {
             fn(arg, (pid_t)strtol(entry->d_name, NULL, 10));
         }
