@@ -119,12 +119,20 @@ static tdm_status trace(tdm_call *call, void *self)
 
 /* ---- an update -------------------------------------------------------------------------- */
 
+static tdm_status connected(const struct engine *engine)
+{
+    return engine->receiver != NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
+}
+
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
     tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
@@ -136,6 +144,7 @@ static tdm_status stage_here(struct engine *engine, const tdm_value *list)
     int64_t begin_ns = tdm__clock_ns();
     struct tdm_bytes bytes = tdm_value_bytes(list);
 
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns, bytes.size_bytes,
                    tdm__checksum_tensor(bytes.data, bytes.size_bytes));
@@ -245,6 +254,7 @@ static tdm_status stage_file(tdm_call *call, void *self)
         return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
     }
     memcpy(update.bytes, bytes.data, sizeof(update.bytes));
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_stage_file(engine->receiver, &update,
                                      tdm_value_uint(tdm_value_at(arguments, 1), 0),
                                      tdm_value_string(tdm_value_at(arguments, 2), "")));
@@ -275,6 +285,7 @@ static tdm_status prepare(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &ignored));
     request = own_request(engine, TDM__VERSION_PREPARED, &update);
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
     engine->voted = true;
     return tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer);
@@ -291,6 +302,7 @@ static tdm_status flip(tdm_call *call, void *self)
     uint64_t version;
 
     TDM_TRY(read_update(call, &update, &version));
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
     engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
@@ -311,6 +323,7 @@ static tdm_status drop(tdm_call *call, void *self)
     int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
+    TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_drop(engine->receiver));
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,

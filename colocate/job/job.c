@@ -168,7 +168,7 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
         return true;
     }
     if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_CANCELED ||
-        controller->update.epoch == 0) {
+        !controller->update.decided) {
         return false;
     }
     tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",

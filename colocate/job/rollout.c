@@ -97,6 +97,8 @@ static tdm_status read_answers(struct tdm__crew *crew,
                                const struct tdm__rollout_options *options, tdm_ref *const *refs,
                                struct tdm__rollout *rollout)
 {
+    uint64_t version = 0;
+
     for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
         struct share share = share_of(crew, options->rows_count, engine);
         uint32_t count = share.count * options->samples_per_row;
@@ -106,6 +108,14 @@ static tdm_status read_answers(struct tdm__crew *crew,
         if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
             return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
                              tdm_value_count(tdm_value_at(reply, 1)), count);
+        }
+        if (engine == 0) {
+            version = tdm_value_uint(tdm_value_at(reply, 0), 0);
+        } else if (version != tdm_value_uint(tdm_value_at(reply, 0), 0)) {
+            return tdm__fail(TDM_E_STATE,
+                             "engine %u answered with version %llu, engine 0 with %llu", engine,
+                             (unsigned long long)tdm_value_uint(tdm_value_at(reply, 0), 0),
+                             (unsigned long long)version);
         }
         for (uint32_t i = 0; i < count; i++) {
             TDM_TRY(tdm__wrap(read_sample(options, rollout, reply, i,

@@ -1,5 +1,6 @@
 /* trainer_actor.c - the class of trainer ranks: a library's table, its memory, its updates. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/samples.h"
 #include "colocate/weights/sender.h"
@@ -303,12 +304,19 @@ static tdm_status load(tdm_call *call, void *self)
 
 /* ---- methods: an update ----------------------------------------------------------------- */
 
+static tdm_status started(const struct trainer *trainer)
+{
+    return trainer->sender != NULL ? TDM_OK
+                                   : tdm__fail(TDM_E_STATE, "this rank has not been started");
+}
+
 static tdm_status take_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
+    TDM_TRY(started(trainer));
     TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
     tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
                    tdm__sender_memory_bytes(trainer->sender), 0);
@@ -321,6 +329,7 @@ static tdm_status give_bucket(tdm_call *call, void *self)
     int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
+    TDM_TRY(started(trainer));
     TDM_TRY(tdm__sender_pause(trainer->sender));
     tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
                    tdm__sender_memory_bytes(trainer->sender), 0);
@@ -403,6 +412,17 @@ static tdm_status agree(struct trainer *trainer, tdm_status status)
     return TDM_OK;
 }
 
+/* Something broke on this rank alone: the others must not wait for it. */
+static tdm_status give_up(struct trainer *trainer, tdm_status status)
+{
+    struct tdm__comm *all = tdm__group_comm(trainer->rank.group);
+    struct tdm__comm *gather = tdm__group_comm(trainer->gather);
+
+    all->ops->abort(all);
+    gather->ops->abort(gather);
+    return status;
+}
+
 static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update,
                               uint64_t epoch, uint32_t bucket)
 {
@@ -411,8 +431,13 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
     char name[TDM__SPAN_NAME_BYTES];
     tdm_status status;
 
-    TDM_TRY(tdm__sender_fill(trainer->sender, bucket));
-    TDM_TRY(tdm__sender_describe(trainer->sender, update, epoch, bucket, &list));
+    status = tdm__sender_fill(trainer->sender, bucket);
+    if (status == TDM_OK) {
+        status = tdm__sender_describe(trainer->sender, update, epoch, bucket, &list);
+    }
+    if (status != TDM_OK) {
+        return give_up(trainer, status);
+    }
     TDM_TRY(gather_lists(trainer, list));
     status = trainer->rank.context.rank % trainer->rank.per_engine == 0
                  ? call_engine(trainer, list.size_bytes)
@@ -432,8 +457,10 @@ static tdm_status update(tdm_call *call, void *self)
     size_t id_bytes_count;
     uint64_t epoch;
     struct tdm__id id;
-    uint32_t count = tdm__sender_buckets_count(trainer->sender);
+    uint32_t count;
 
+    TDM_TRY(started(trainer));
+    count = tdm__sender_buckets_count(trainer->sender);
     TDM_TRY(tdm_call_unpack(call, "bu", &id_bytes, &id_bytes_count, &epoch));
     if (id_bytes_count != sizeof(id.bytes)) {
         return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", id_bytes_count);

@@ -122,6 +122,7 @@ static tdm_status decide(struct tdm__crew *crew, struct tdm__weight_update *upda
     struct tdm__version_answer answer;
 
     TDM_TRY(ask(crew, &request, &answer));
+    update->decided = true;
     update->committed = answer.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
 }
@@ -158,12 +159,10 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
 tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update)
 {
-    TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "give_bucket",
-                           no_arguments, timeout_of(crew)));
-    if (!update->committed) {
-        return tdm__crew_call(crew, crew->engines, crew->engines_count, "drop", no_arguments,
-                              timeout_of(crew));
-    }
-    return call_about(crew, crew->engines, crew->engines_count, "flip", update,
-                      update->version);
+    TDM_TRY(update->committed ? call_about(crew, crew->engines, crew->engines_count, "flip",
+                                           update, update->version)
+                              : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
+                                               no_arguments, timeout_of(crew)));
+    return tdm__crew_call(crew, crew->trainers, crew->trainers_count, "give_bucket",
+                          no_arguments, timeout_of(crew));
 }

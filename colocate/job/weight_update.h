@@ -13,6 +13,7 @@ struct tdm__weight_update {
     struct tdm__id id;
     uint64_t epoch;
     uint64_t version;
+    bool decided; /* the outcome is known; otherwise nobody may serve or drop anything */
     bool committed;
     uint64_t bytes; /* of the model */
 };
@@ -23,7 +24,8 @@ struct tdm__weight_update {
  * `base` is the committed version, `floor` what versions must exceed. */
 tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
                                   uint64_t floor, struct tdm__weight_update *update_out);
-/* Step 5, on every engine rank; or, after an abort, drops what was staged. */
+/* Step 5, on every engine rank; or, after an abort, drops what was staged.  Then the trainers
+ * give their buckets back: while an engine maps one, its memory cannot go. */
 tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update);
 
