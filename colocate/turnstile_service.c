@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TICK_MS = 50 };
+enum { TICK_MS = 50, ROWS_MAX = 128 };
 
 /* A call that waits for its verdict. */
 struct wish {
@@ -21,11 +21,19 @@ struct wish {
     struct tdm__incoming *incoming; /* owned */
 };
 
+/* A process that is gone, but whose blocks others still map: their bytes are still on the card,
+ * and its line stays until the broker has no row of it any more. */
+struct departed {
+    struct departed *next;
+    struct tdm__id id;
+};
+
 struct service {
     struct tdm__loop *loop;     /* borrowed */
     struct tdm__broker *broker; /* borrowed */
-    struct tdm__timer *timer;   /* runs while somebody waits */
+    struct tdm__timer *timer;   /* runs while somebody waits, or has departed */
     struct wish *wishes;
+    struct departed *departed;
     uint64_t last_request_id;
     uint32_t gpus_count;
     struct tdm__turnstile *turnstiles; /* owned, one per GPU */
@@ -79,6 +87,53 @@ static tdm_status step(struct service *service, uint32_t gpu,
     return TDM_OK;
 }
 
+static bool holds_anything(const struct service *service, uint32_t gpu,
+                           const struct tdm__id *id)
+{
+    struct tdm__broker_row rows[ROWS_MAX];
+    uint32_t count = tdm__broker_rows(service->broker, gpu, rows, ROWS_MAX);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (tdm__id_equal(&rows[i].owner.id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Strikes it from the turnstiles of the GPUs where it holds nothing; true when from all. */
+static bool strike(struct service *service, const struct tdm__id *id)
+{
+    struct tdm__turnstile_event gone = {
+        .kind = TDM__TURNSTILE_GONE, .tenant = *id, .now_ms = tdm__clock_ms()};
+    bool all = true;
+
+    for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
+        if (holds_anything(service, gpu, id)) {
+            all = false;
+        } else {
+            (void)step(service, gpu, &gone); /* unknown tenants are no error */
+        }
+    }
+    return all;
+}
+
+static void strike_departed(struct service *service)
+{
+    struct departed **place = &service->departed;
+
+    while (*place != NULL) {
+        struct departed *departed = *place;
+
+        if (strike(service, &departed->id)) {
+            *place = departed->next;
+            free(departed);
+        } else {
+            place = &departed->next;
+        }
+    }
+}
+
 static void on_timer(void *arg)
 {
     struct service *service = arg;
@@ -87,7 +142,8 @@ static void on_timer(void *arg)
     for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
         (void)step(service, gpu, &tick); /* a tick cannot be wrong */
     }
-    if (service->wishes != NULL) {
+    strike_departed(service);
+    if (service->wishes != NULL || service->departed != NULL) {
         (void)tdm__timer_set(service->timer, tdm__deadline_in(TICK_MS));
     }
 }
@@ -206,9 +262,8 @@ static void serve(void *self, struct tdm__incoming *incoming)
 static void peer_gone(void *self, const struct tdm__identity *peer)
 {
     struct service *service = self;
-    struct tdm__turnstile_event gone = {
-        .kind = TDM__TURNSTILE_GONE, .tenant = peer->id, .now_ms = tdm__clock_ms()};
     struct wish **place = &service->wishes;
+    struct departed *departed;
 
     while (*place != NULL) {
         struct wish *wish = *place;
@@ -221,9 +276,16 @@ static void peer_gone(void *self, const struct tdm__identity *peer)
             place = &wish->next;
         }
     }
-    for (uint32_t gpu = 0; gpu < service->gpus_count; gpu++) {
-        (void)step(service, gpu, &gone); /* unknown tenants are no error */
+    if (strike(service, &peer->id)) {
+        return;
     }
+    departed = calloc(1, sizeof(*departed));
+    if (departed == NULL) {
+        return; /* its line stays: too little is granted rather than too much */
+    }
+    *departed = (struct departed){service->departed, peer->id};
+    service->departed = departed;
+    (void)tdm__timer_set(service->timer, tdm__deadline_in(TICK_MS));
 }
 
 static void destroy(void *self)
@@ -237,6 +299,12 @@ static void destroy(void *self)
         service->wishes = wish->next;
         tdm__incoming_fail(wish->incoming, TDM_E_CLOSED, "the node stops");
         free(wish);
+    }
+    while (service->departed != NULL) {
+        struct departed *departed = service->departed;
+
+        service->departed = departed->next;
+        free(departed);
     }
     tdm__timer_destroy(service->timer);
     free(service->turnstiles);
