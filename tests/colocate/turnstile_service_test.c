@@ -1,5 +1,6 @@
 /* turnstile_service_test.c - the daemon's turnstiles answer every wish, and see the broker. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/worker.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -99,6 +100,63 @@ static void what_cannot_be_true_is_refused(void **state)
     assert_int_equal(one_node_ask(runtime, "turn.over", NULL, ""), TDM_E_NOT_FOUND);
 }
 
+/* ---- a tenant that dies ----------------------------------------------------------------- */
+
+/* Makes one block of so many bytes; → its key */
+static tdm_status tenant_make(tdm_call *call, void *self)
+{
+    tdm_document *document;
+    struct tdm_bytes key;
+    uint64_t bytes;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "u", &bytes));
+    TDM_TRY(one_node_ask(tdm_runtime_current(), "block.create", &document, "us(u)", (uint64_t)0,
+                         "bucket", bytes));
+    key = tdm_value_bytes(tdm_value_at(tdm_document_root(document), 0));
+    status = tdm_call_reply(call, "b", key.data, key.size_bytes);
+    tdm_document_destroy(document);
+    return status;
+}
+
+TDM_ACTOR_CLASS(turnstile_tenant, .methods = {{"make", tenant_make}});
+
+/* Whoever opened a dead tenant's block still has its pages on the card. */
+static void the_dead_are_charged_for_what_others_still_hold(void **state)
+{
+    tdm_actor *tenant;
+    tdm_ref *ref;
+    const void *key;
+    size_t key_bytes;
+    tdm_status status;
+
+    (void)state;
+    TRY(tdm_actor_create(runtime, "turnstile_tenant", NULL, &tenant, ""));
+    TRY(tdm_actor_call(tenant, "make", &ref, "u", 16 * MIB));
+    TRY(tdm_get(ref, 5000, "b", &key, &key_bytes));
+    TRY(one_node_ask(runtime, "block.open", NULL, "b", key, key_bytes));
+    TRY(tdm_actor_kill(tenant, 5000));
+    assert_int_equal(wish(0, "kv_cache", 2 * MIB, 0), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "bucket 16.0 MiB"));
+    TRY(one_node_ask(runtime, "block.release", NULL, "b", key, key_bytes));
+    TRY(wish(0, "kv_cache", 2 * MIB, 0));
+    /* Once the broker has no row of it, its line goes: tenants are not used up. */
+    for (uint32_t round = 0; round < 20; round++) {
+        tdm_actor *other;
+
+        TRY(tdm_actor_create(runtime, "turnstile_tenant", NULL, &other, ""));
+        tdm_ref_release(ref);
+        TRY(tdm_actor_call(other, "make", &ref, "u", 2 * MIB));
+        status = tdm_get(ref, 5000, "b", &key, &key_bytes);
+        assert_int_equal(status, TDM_OK);
+        TRY(tdm_actor_kill(other, 5000));
+        tdm_actor_destroy(other);
+    }
+    tdm_ref_release(ref);
+    tdm_actor_destroy(tenant);
+}
+
 /* A daemon for each: what one leaves would be in the next one's way. */
 static int set_up(void **state)
 {
@@ -122,7 +180,9 @@ int main(void)
         TEST(what_the_broker_gives_back_is_free_for_wishes),
         TEST(a_wish_waits_to_its_deadline_for_what_was_announced),
         TEST(what_cannot_be_true_is_refused),
+        TEST(the_dead_are_charged_for_what_others_still_hold),
     };
 
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
