@@ -363,6 +363,7 @@ static int skip(void)
     (void)printf("{\"skipped\":\"");
     print_text(driver_failure());
     (void)printf("\"}\n");
+    (void)fprintf(stderr, "skipped: %s\n", driver_failure());
     return EXIT_SKIPPED;
 }
 
