@@ -20,7 +20,7 @@ struct engine {
     struct tdm__manifest *manifest;   /* owned, like the rest */
     struct tdm__receiver *receiver;
     tdm_actor **peers; /* the engine's other ranks, from 1; only its first rank has them */
-    uint64_t version;  /* served; 0: none, for now */
+    uint64_t version;  /* served; 0: none */
     bool voted;        /* and does not know the outcome: serves nothing until it does */
 };
 

@@ -39,8 +39,8 @@ def a_pipe_gets_one_plain_line_a_step(world):
     world.require_clean()
 
 
-def engines_agree_with_the_trainer_at_every_step(world):
-    code, out, err = world.run("--json", "--out", "out", *SHORT)
+def engines_agree_with_the_trainer_at_every_step(world, *settings):
+    code, out, err = world.run("--json", "--out", "out", *SHORT, *settings)
     require(code == 0, f"exit code {code}: {err}")
     steps = steps_of(out)
     require([step["step"] for step in steps] == [1, 2, 3, 4], f"steps: {out}")
@@ -50,6 +50,12 @@ def engines_agree_with_the_trainer_at_every_step(world):
         require(0 < metrics["logprob_diff_mean"] <= DIFFERENCE_MEAN, f"step {step['step']}: {metrics}")
     versions = [step["version"] for step in steps]
     require(versions == sorted(set(versions)), f"versions {versions} do not grow")
+
+
+def they_agree_also_by_way_of_the_disk(world):
+    engines_agree_with_the_trainer_at_every_step(world, "update.source=disk")
+    trace = (world.path / "out" / "trace.json").read_text(encoding="utf-8")
+    require("stage file" in trace and "stage bucket" not in trace, "the weights did not come from the file")
 
 
 def the_trace_has_every_phase_on_every_row(world):
@@ -177,6 +183,7 @@ def a_terminal_gets_a_live_bar(world):
 
 if __name__ == "__main__":
     sys.exit(main([a_pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
+                   they_agree_also_by_way_of_the_disk,
                    the_trace_has_every_phase_on_every_row, a_resumed_run_has_the_same_numbers,
                    a_checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
                    ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_in_the_middle_of_a_step,
