@@ -31,12 +31,14 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
+    TDM__LOCK(actor->link->runtime);
     tdm__link_release(actor->link);
     free(actor);
 }
 
 void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
 {
+    TDM__LOCK(actor->link->runtime);
     *info_out = actor->link->info;
 }
 
@@ -93,6 +95,7 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
     struct tdm__actor_spec *spec;
     struct tdm__link *link;
     tdm_status status;
+    TDM__LOCK(runtime);
 
     TDM_TRY(tdm__actor_spec_make(class_name, options, arguments, &spec));
     spec->creator = runtime->self.id;
@@ -138,7 +141,10 @@ static bool link_is_settled(void *arg)
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
     struct tdm__link *link = actor->link;
-    tdm_status status = tdm__runtime_wait(link->runtime, link_is_settled, link, timeout_ms);
+    tdm_status status;
+    TDM__LOCK(link->runtime);
+
+    status = tdm__runtime_wait(link->runtime, link_is_settled, link, timeout_ms);
 
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "actor %s is not ready after %lld ms", link->label,
@@ -179,6 +185,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
     struct tdm__link *link;
     tdm_writer *writer;
     tdm_status status;
+    TDM__LOCK(runtime);
 
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "ss", runtime->name_space, name);
@@ -201,6 +208,7 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
     struct tdm__link *link = actor->link;
     tdm_writer *writer;
     tdm_status status;
+    TDM__LOCK(link->runtime);
 
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes));
@@ -222,6 +230,7 @@ static tdm_status call_with(tdm_actor *actor, const char *method,
 {
     tdm_ref *ref = NULL;
     tdm_status status = TDM_OK;
+    TDM__LOCK(actor->link->runtime);
 
     if (ref_out != NULL) {
         status = tdm__ref_create(actor->link->runtime, &ref);
@@ -248,7 +257,10 @@ tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_ou
     va_list args;
 
     va_start(args, format);
-    status = tdm__arguments_make(format, args, &arguments);
+    {
+        TDM__LOCK(actor->link->runtime); /* references are taken */
+        status = tdm__arguments_make(format, args, &arguments);
+    }
     va_end(args);
     return status == TDM_OK ? call_with(actor, method, arguments, ref_out) : status;
 }
@@ -266,6 +278,7 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
 {
     tdm_document *document;
     tdm_status status;
+    TDM__LOCK(runtime);
 
     TDM_TRY(tdm_document_parse(packed, &document));
     status = tdm__ref_create(runtime, ref_out);

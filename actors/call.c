@@ -31,6 +31,8 @@ int64_t tdm_call_remaining_ms(tdm_call *call)
 
 tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
+    TDM__ENTER(call->loop);
+
     if (call->replied) {
         return tdm__fail(TDM_E_STATE, "a method replies at most once");
     }
@@ -77,6 +79,8 @@ static tdm_status run_method(const struct tdm_actor_class *actor_class, void *se
     const char *name = tdm__incoming_method(call->incoming);
     const struct tdm_method_entry *method = tdm__class_method(actor_class, name);
     char methods[512];
+    uint32_t depth;
+    tdm_status status;
 
     if (method == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
@@ -84,13 +88,19 @@ static tdm_status run_method(const struct tdm_actor_class *actor_class, void *se
                          tdm__class_methods_text(actor_class, methods, sizeof(methods)));
     }
     (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
-    return method->run(call, self);
+    depth = call->loop == NULL ? 0 : tdm__loop_let_go(call->loop);
+    status = method->run(call, self);
+    if (call->loop != NULL) {
+        tdm__loop_take_back(call->loop, depth);
+    }
+    return status;
 }
 
-void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
-                   struct tdm__incoming *incoming)
+void tdm__call_run(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
+                   void *self, struct tdm__incoming *incoming)
 {
-    tdm_call call = {.incoming = incoming, .deadline_ms = tdm__incoming_deadline(incoming)};
+    tdm_call call = {
+        .incoming = incoming, .deadline_ms = tdm__incoming_deadline(incoming), .loop = loop};
     tdm_document *document = NULL;
     tdm_status status = tdm__incoming_take_document(incoming, &document);
 
@@ -102,13 +112,21 @@ void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
     tdm_document_destroy(document);
 }
 
-tdm_status tdm__call_construct(const struct tdm_actor_class *actor_class, void *self,
+tdm_status tdm__call_construct(struct tdm__loop *loop,
+                               const struct tdm_actor_class *actor_class, void *self,
                                const tdm_value *arguments)
 {
-    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER};
+    tdm_call call = {.arguments = arguments, .deadline_ms = TDM__NEVER, .loop = loop};
+    uint32_t depth;
+    tdm_status status;
 
     if (actor_class->construct == NULL) {
         return TDM_OK;
     }
-    return actor_class->construct(&call, self);
+    depth = loop == NULL ? 0 : tdm__loop_let_go(loop);
+    status = actor_class->construct(&call, self);
+    if (loop != NULL) {
+        tdm__loop_take_back(loop, depth);
+    }
+    return status;
 }

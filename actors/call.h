@@ -13,14 +13,16 @@ struct tdm_call {
     struct tdm__incoming *incoming; /* NULL for a constructor, and once it has been answered */
     const tdm_value *arguments;     /* borrowed; they outlive the answer */
     int64_t deadline_ms;
+    struct tdm__loop *loop; /* borrowed; let go of while the method runs; NULL in a test */
     bool replied;
 };
 
 /* Runs a method of `actor_class` and answers, whatever happens.  Takes `incoming`. */
-void tdm__call_run(const struct tdm_actor_class *actor_class, void *self,
-                   struct tdm__incoming *incoming);
+void tdm__call_run(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
+                   void *self, struct tdm__incoming *incoming);
 /* Runs the constructor, if there is one. */
-tdm_status tdm__call_construct(const struct tdm_actor_class *actor_class, void *self,
+tdm_status tdm__call_construct(struct tdm__loop *loop,
+                               const struct tdm_actor_class *actor_class, void *self,
                                const tdm_value *arguments);
 
 #endif

@@ -33,6 +33,7 @@ void tdm_ref_release(tdm_ref *ref)
     if (ref == NULL) {
         return;
     }
+    TDM__LOCK(ref->runtime);
     TDM_ASSERT(ref->holders_count > 0);
     ref->holders_count--;
     if (ref->holders_count == 0) {
@@ -73,6 +74,7 @@ static bool ref_is_done(void *arg)
 tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
 {
     tdm_status status;
+    TDM__LOCK(ref->runtime);
 
     if (!ref->done) {
         status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
@@ -129,6 +131,7 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
     if (refs_count == 0) {
         return TDM_OK;
     }
+    TDM__LOCK(refs[0]->runtime);
     status = tdm__runtime_wait(refs[0]->runtime, enough_are_done, &waited, timeout_ms);
     for (uint32_t i = 0; i < refs_count; i++) {
         done_out[i] = refs[i]->done ? 1 : 0;

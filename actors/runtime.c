@@ -10,6 +10,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/loop/standby.h"
 #include "runtime/token.h"
 
 #include <errno.h>
@@ -49,6 +50,10 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
 
 void tdm__runtime_destroy(tdm_runtime *runtime)
 {
+    uint32_t depth = runtime->loop == NULL ? 0 : tdm__loop_let_go(runtime->loop);
+
+    (void)depth; /* there is no lock to take back */
+    tdm__standby_stop(runtime->standby);
     runtime->leaving = true;
     if (runtime->daemon != NULL) {
         tdm__conn_on_closed(runtime->daemon, NULL, NULL);
@@ -73,6 +78,7 @@ static void in_forked_child(void)
 {
     if (current_runtime != NULL) {
         current_runtime->forked = true;
+        tdm__loop_after_fork(current_runtime->loop);
         current_runtime = NULL;
     }
 }
@@ -140,6 +146,8 @@ tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail)
 
 tdm_status tdm__runtime_daemon(tdm_runtime *runtime, struct tdm__conn **daemon_out)
 {
+    TDM__LOCK(runtime);
+
     TDM_TRY(tdm__runtime_check(runtime));
     if (runtime->daemon == NULL) {
         return tdm__runtime_daemon_gone(runtime, "its connection has ended");
@@ -163,6 +171,7 @@ tdm_status tdm__runtime_ask(tdm_runtime *runtime, const char *method, struct tdm
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     struct tdm__conn *daemon;
     tdm_status status;
+    TDM__LOCK(runtime);
 
     TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
     status = tdm__conn_call_wait(daemon, &request, document_out, NULL, NULL);
@@ -277,6 +286,9 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
                    name_space == NULL ? "default" : name_space);
     runtime->private_node = node;
     status = join_node(runtime, address, start_timeout_ms(options));
+    if (status == TDM_OK) {
+        status = tdm__standby_start(runtime->loop, &runtime->standby);
+    }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
         return status;

@@ -15,8 +15,9 @@ struct tdm__private_node;
 enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
 
 struct tdm_runtime {
-    struct tdm__loop *loop; /* owned */
-    struct tdm__rpc *rpc;   /* owned */
+    struct tdm__loop *loop;       /* owned */
+    struct tdm__rpc *rpc;         /* owned */
+    struct tdm__standby *standby; /* owned; drives the loop while the user's threads do not */
     struct tdm__identity self;
     struct tdm__conn *daemon;               /* NULL once it is lost */
     char daemon_end[256];                   /* how it ended, once that has been told */
@@ -44,6 +45,10 @@ struct tdm_runtime {
     } stop_hooks[TDM__STOP_HOOKS_MAX];
     uint32_t stop_hooks_count;
 };
+
+/* Holds the loop's lock until the end of the block: every function of the public API that
+ * touches what hangs on the loop begins with it. */
+#define TDM__LOCK(runtime) TDM__ENTER((runtime)->loop)
 
 /* Makes loop and endpoint; the rest of the fields are the caller's to fill. */
 tdm_status tdm__runtime_create(const struct tdm__identity *self,

@@ -11,6 +11,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/loop/standby.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -73,12 +74,14 @@ static bool something_to_do(void *arg)
 
 static void worker_loop(struct tdm__worker *worker)
 {
+    TDM__LOCK(worker->runtime);
+
     while (!worker->exiting) {
         struct tdm__incoming *incoming;
 
         (void)tdm__loop_run(worker->runtime->loop, something_to_do, worker, TDM__NEVER);
         while (!worker->exiting && (incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
-            tdm__call_run(worker->actor_class, worker->self, incoming);
+            tdm__call_run(worker->runtime->loop, worker->actor_class, worker->self, incoming);
         }
     }
 }
@@ -128,13 +131,14 @@ static tdm_status construct(struct tdm__worker *worker)
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
     tdm_document *arguments;
     tdm_status status;
+    TDM__LOCK(worker->runtime);
 
     TDM_TRY(load_class(worker));
     TDM_TRY(worker_listen(worker));
     TDM_TRY(tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes},
                                &arguments));
-    status =
-        tdm__call_construct(worker->actor_class, worker->self, tdm_document_root(arguments));
+    status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
+                                 tdm_document_root(arguments));
     tdm_document_destroy(arguments);
     return tdm__wrap(status, "its constructor");
 }
@@ -201,6 +205,8 @@ _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
 {
     struct tdm__incoming *incoming;
 
+    tdm__standby_stop(worker->runtime->standby); /* from here on this is the only thread */
+    worker->runtime->standby = NULL;
     while ((incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
         tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED,
                            "the actor ended before it came to this call");
@@ -235,7 +241,10 @@ _Noreturn static void worker_main(void)
         exit(1); /* NOLINT(concurrency-mt-unsafe) */
     }
     (void)prctl(PR_SET_NAME, worker.runtime->self.name);
-    status = construct(&worker);
+    status = tdm__standby_start(worker.runtime->loop, &worker.runtime->standby);
+    if (status == TDM_OK) {
+        status = construct(&worker);
+    }
     if (report(&worker, status) != TDM_OK || status != TDM_OK) {
         worker_exit(&worker, 1);
     }

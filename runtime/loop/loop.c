@@ -4,14 +4,20 @@
  * functions from that list after libevent has returned.  So a user's function may run the loop
  * again (libevent itself does not allow that), and what an outer run has left on the list is
  * done by the inner one.  An item leaves the list before its function is called, so it may be
- * destroyed at any time. */
+ * destroyed at any time.
+ *
+ * While libevent polls the lock is free, and other threads may change and destroy items.  So
+ * its callbacks touch only what belongs to the polling thread (`fired`), and an item destroyed
+ * meanwhile is buried only when the poll is over. */
 #include "runtime/loop/loop.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/loop/turns.h"
 
 #include <event2/event.h>
+#include <event2/thread.h>
 
 #include <errno.h>
 #include <pthread.h>
@@ -20,12 +26,24 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
+enum {
+    SPIN_NS = 20000,        /* while the last polling paid */
+    SPIN_PROBE_NS = 150000, /* now and then, when it did not: longer than a wake-up takes */
+    SPIN_PROBE_EVERY = 32
+};
+
 /* First member of what can become ready. */
 struct item {
     TAILQ_ENTRY(item) link;
+    STAILQ_ENTRY(item) fired_link; /* the polling thread's, like the next two */
+    unsigned fired_events;
+    bool fired;
     struct tdm__loop *loop;
     void (*dispatch)(struct item *item);
+    void (*bury)(struct item *item);
+    unsigned ready; /* watches: the events to tell */
     bool listed;
+    bool dead; /* destroyed, not buried yet */
 };
 
 struct post {
@@ -40,7 +58,6 @@ struct tdm__watch {
     struct event *writable; /* owned; added while wanted */
     int fd;                 /* borrowed */
     unsigned wanted;
-    unsigned ready;
     tdm__watch_fn *fn;
     void *arg;
 };
@@ -54,11 +71,20 @@ struct tdm__timer {
 };
 
 struct tdm__loop {
-    struct event_base *base;  /* owned */
-    struct event *alarm;      /* owned; ends libevent's wait at alarm_ms */
-    int64_t alarm_ms;         /* TDM__NEVER while not added */
-    TAILQ_HEAD(, item) ready; /* in the order in which they became ready */
-    bool inside_libevent;
+    struct event_base *base;        /* owned */
+    struct event *alarm;            /* owned; ends libevent's wait at alarm_ms */
+    int64_t alarm_ms;               /* TDM__NEVER while not added */
+    bool alarm_fired;               /* the polling thread's */
+    TAILQ_HEAD(, item) ready;       /* in the order in which they became ready */
+    STAILQ_HEAD(, item) fired;      /* the polling thread's */
+    TAILQ_HEAD(, item) dead;        /* to be buried */
+    void (*before_poll)(void *arg); /* may be NULL */
+    void *before_poll_arg;
+    bool polling;
+    bool expects_soon;
+    bool spinning_pays;
+    uint32_t spins_skipped;
+    struct tdm__turns turns;
 
     int post_fd;                   /* owned eventfd: `posts` became non-empty */
     struct tdm__watch *post_watch; /* owned */
@@ -82,6 +108,18 @@ static void item_unlist(struct item *item)
     }
 }
 
+/* libevent no longer knows it; the polling thread may still have it in its hands. */
+static void item_destroy(struct item *item)
+{
+    item_unlist(item);
+    if (item->loop->polling) {
+        item->dead = true;
+        TAILQ_INSERT_TAIL(&item->loop->dead, item, link);
+    } else {
+        item->bury(item);
+    }
+}
+
 static struct timeval time_until(int64_t deadline_ms)
 {
     int64_t left_ms = tdm__deadline_left(deadline_ms);
@@ -98,7 +136,7 @@ static void on_alarm(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    loop->alarm_ms = TDM__NEVER;
+    loop->alarm_fired = true;
 }
 
 /* Nested runs share one alarm; each sets its own before it waits. */
@@ -122,19 +160,108 @@ static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
     return TDM_OK;
 }
 
+/* By libevent's callbacks: what happened is told once the lock is held again. */
+static void item_fire(struct item *item, unsigned events)
+{
+    item->fired_events |= events;
+    if (!item->fired) {
+        item->fired = true;
+        STAILQ_INSERT_TAIL(&item->loop->fired, item, fired_link);
+    }
+}
+
+static void list_fired(struct tdm__loop *loop)
+{
+    struct item *item;
+
+    while ((item = STAILQ_FIRST(&loop->fired)) != NULL) {
+        STAILQ_REMOVE_HEAD(&loop->fired, fired_link);
+        item->fired = false;
+        item->ready |= item->fired_events;
+        item->fired_events = 0;
+        if (!item->dead) {
+            item_list(item);
+        }
+    }
+    while ((item = TAILQ_FIRST(&loop->dead)) != NULL) {
+        TAILQ_REMOVE(&loop->dead, item, link);
+        item->bury(item);
+    }
+    if (loop->alarm_fired) {
+        loop->alarm_fired = false;
+        loop->alarm_ms = TDM__NEVER;
+    }
+}
+
+/* How long to poll before sleeping: not at all, unless a peer on another processor is expected
+ * to answer soon. */
+static int64_t spin_ns(struct tdm__loop *loop)
+{
+    if (!loop->expects_soon) {
+        return 0;
+    }
+    loop->expects_soon = false;
+    if (loop->spinning_pays) {
+        return SPIN_NS;
+    }
+    loop->spins_skipped++;
+    return loop->spins_skipped % SPIN_PROBE_EVERY == 0 ? SPIN_PROBE_NS : 0;
+}
+
+static int spin(struct tdm__loop *loop, int64_t for_ns)
+{
+    int64_t until_ns = tdm__clock_ns() + for_ns;
+    int rc;
+
+    do {
+        rc = event_base_loop(loop->base, EVLOOP_ONCE | EVLOOP_NONBLOCK);
+    } while (rc >= 0 && STAILQ_EMPTY(&loop->fired) && tdm__clock_ns() < until_ns);
+    return rc;
+}
+
+/* With the lock free.  Waits for the first that is ready, if it may. */
+static int poll_events(struct tdm__loop *loop, bool wait, int64_t for_ns)
+{
+    int rc = 0;
+
+    if (for_ns > 0) {
+        rc = spin(loop, for_ns);
+        wait = wait && STAILQ_EMPTY(&loop->fired);
+    }
+    if (rc >= 0 && (wait || for_ns == 0)) {
+        rc = event_base_loop(loop->base, EVLOOP_ONCE | (wait ? 0 : EVLOOP_NONBLOCK));
+    }
+    return rc;
+}
+
 /* Lists what is ready; waits for the first, if there is none and the deadline allows. */
 static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
 {
-    bool wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
+    bool wait = false;
+    int64_t for_ns = 0;
+    int64_t began_ns = 0;
+    uint32_t depth;
     int rc;
 
-    TDM_ASSERT(!loop->inside_libevent);
+    TDM_ASSERT(!loop->polling);
+    if (loop->before_poll != NULL) {
+        loop->before_poll(loop->before_poll_arg);
+    }
+    wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
+    for_ns = wait ? spin_ns(loop) : 0;
+    began_ns = for_ns > 0 ? tdm__clock_ns() : 0;
     if (wait) {
         TDM_TRY(alarm_set(loop, deadline_ms));
     }
-    loop->inside_libevent = true;
-    rc = event_base_loop(loop->base, EVLOOP_ONCE | (wait ? 0 : EVLOOP_NONBLOCK));
-    loop->inside_libevent = false;
+    loop->polling = true;
+    depth = tdm__turns_unlock_all(&loop->turns);
+    rc = poll_events(loop, wait, for_ns);
+    tdm__turns_relock(&loop->turns, depth);
+    loop->polling = false;
+    if (for_ns > 0) {
+        loop->spinning_pays = tdm__clock_ns() - began_ns < for_ns;
+    }
+    list_fired(loop);
     if (rc < 0) {
         return tdm__fail_errno(errno, "event_base_loop");
     }
@@ -146,12 +273,15 @@ static bool is_done(bool (*done)(void *arg), void *arg)
     return done != NULL && done(arg);
 }
 
-tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
-                         int64_t deadline_ms)
+/* Somebody else wants to drive, and this thread only stands by. */
+static bool must_yield(const struct tdm__loop *loop)
 {
-    if (is_done(done, arg)) {
-        return TDM_OK;
-    }
+    return loop->turns.driver_yields && !TAILQ_EMPTY(&loop->turns.waiters);
+}
+
+static tdm_status drive(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                        int64_t deadline_ms)
+{
     for (;;) {
         TDM_TRY(collect(loop, deadline_ms));
         while (!TAILQ_EMPTY(&loop->ready)) {
@@ -159,14 +289,157 @@ tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *
 
             item_unlist(item);
             item->dispatch(item);
+            tdm__turns_notify(&loop->turns);
             if (is_done(done, arg)) {
                 return TDM_OK;
             }
+            if (must_yield(loop)) {
+                return TDM_E_AGAIN;
+            }
+            tdm__turns_give_way(&loop->turns);
+        }
+        tdm__turns_notify(&loop->turns); /* other threads change things, too */
+        if (is_done(done, arg)) {
+            return TDM_OK;
+        }
+        if (must_yield(loop)) {
+            return TDM_E_AGAIN;
         }
         if (deadline_ms != TDM__NEVER && tdm__clock_ms() >= deadline_ms) {
-            return tdm__fail(TDM_E_TIMEOUT, "the loop's deadline passed");
+            return TDM_E_TIMEOUT;
         }
     }
+}
+
+static void wake_driver(void *arg)
+{
+    static const uint64_t one = 1;
+    const struct tdm__loop *loop = arg;
+    ssize_t written = write(loop->post_fd, &one, sizeof(one));
+
+    TDM_ASSERT(written == (ssize_t)sizeof(one)); /* our fd, its counter far from full */
+}
+
+tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                         int64_t deadline_ms)
+{
+    bool nested = false;
+    tdm_status status = TDM_OK;
+    TDM__ENTER(loop);
+
+    if (is_done(done, arg)) {
+        return TDM_OK;
+    }
+    nested = tdm__turns_drives(&loop->turns);
+    if (!nested) {
+        status = tdm__turns_take(&loop->turns, done, arg, deadline_ms, wake_driver, loop);
+    }
+    if (status == TDM_E_CANCELED) {
+        return TDM_OK;
+    }
+    if (status == TDM_OK) {
+        status = drive(loop, done, arg, deadline_ms);
+        if (!nested) {
+            tdm__turns_leave(&loop->turns);
+        }
+    }
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "the loop's deadline passed");
+    }
+    return status;
+}
+
+tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
+{
+    tdm_status status;
+    TDM__ENTER(loop);
+
+    if (loop->turns.driver != NULL) {
+        return TDM_E_AGAIN;
+    }
+    TDM_TRY(tdm__turns_take(&loop->turns, NULL, NULL, TDM__NEVER, wake_driver, loop));
+    loop->turns.driver_yields = true;
+    status = drive(loop, done, arg, TDM__NEVER);
+    tdm__turns_leave(&loop->turns);
+    return status;
+}
+
+/* ---- the lock --------------------------------------------------------------------------- */
+
+struct tdm__loop *tdm__loop_enter(struct tdm__loop *loop)
+{
+    if (loop != NULL) {
+        tdm__turns_lock(&loop->turns);
+    }
+    return loop;
+}
+
+void tdm__loop_leave(struct tdm__loop *loop)
+{
+    tdm__turns_unlock(&loop->turns);
+}
+
+void tdm__loop_leave_at(struct tdm__loop **loop)
+{
+    if (*loop != NULL) {
+        tdm__loop_leave(*loop);
+    }
+}
+
+uint32_t tdm__loop_let_go(struct tdm__loop *loop)
+{
+    return tdm__turns_is_held(&loop->turns) ? tdm__turns_unlock_all(&loop->turns) : 0;
+}
+
+void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
+{
+    if (depth > 0) {
+        tdm__turns_relock(&loop->turns, depth);
+    }
+}
+
+tdm_status tdm__loop_sleep(struct tdm__loop *loop, pthread_cond_t *condition,
+                           int64_t deadline_ms)
+{
+    return tdm__turns_sleep(&loop->turns, condition, deadline_ms) == ETIMEDOUT ? TDM_E_TIMEOUT
+                                                                               : TDM_OK;
+}
+
+void tdm__loop_expect_soon(struct tdm__loop *loop)
+{
+    loop->expects_soon = true;
+}
+
+bool tdm__loop_is_driven(const struct tdm__loop *loop)
+{
+    return loop->turns.driver != NULL;
+}
+
+uint64_t tdm__loop_drives_count(const struct tdm__loop *loop)
+{
+    return loop->turns.drives_count;
+}
+
+void tdm__loop_when_free(struct tdm__loop *loop, pthread_cond_t *condition)
+{
+    loop->turns.when_free = condition;
+}
+
+void tdm__loop_wake(struct tdm__loop *loop)
+{
+    wake_driver(loop);
+}
+
+void tdm__loop_before_poll(struct tdm__loop *loop, void (*fn)(void *arg), void *arg)
+{
+    TDM_ASSERT(loop->before_poll == NULL || fn == NULL);
+    loop->before_poll = fn;
+    loop->before_poll_arg = arg;
+}
+
+void tdm__loop_after_fork(struct tdm__loop *loop)
+{
+    tdm__turns_after_fork(&loop->turns);
 }
 
 /* ---- watches ---------------------------------------------------------------------------- */
@@ -176,17 +449,30 @@ static void on_event(evutil_socket_t fd, short what, void *arg)
     struct tdm__watch *watch = arg;
 
     (void)fd;
-    watch->ready |= (what & EV_READ) != 0 ? (unsigned)TDM__READABLE : 0u;
-    watch->ready |= (what & EV_WRITE) != 0 ? (unsigned)TDM__WRITABLE : 0u;
-    item_list(&watch->item);
+    item_fire(&watch->item, ((what & EV_READ) != 0 ? (unsigned)TDM__READABLE : 0u) |
+                                ((what & EV_WRITE) != 0 ? (unsigned)TDM__WRITABLE : 0u));
+}
+
+static void watch_bury(struct item *item)
+{
+    struct tdm__watch *watch = (struct tdm__watch *)item;
+
+    if (watch->readable != NULL) {
+        event_free(watch->readable);
+    }
+    if (watch->writable != NULL) {
+        event_free(watch->writable);
+    }
+    free(watch);
 }
 
 static void watch_dispatch(struct item *item)
 {
     struct tdm__watch *watch = (struct tdm__watch *)item;
-    unsigned ready = watch->ready;
+    unsigned ready =
+        watch->item.ready & watch->wanted; /* what is no longer wanted is not told */
 
-    watch->ready = 0;
+    watch->item.ready = 0;
     watch->fn(watch->arg, watch->fd, ready);
 }
 
@@ -202,6 +488,7 @@ tdm_status tdm__watch_create(struct tdm__loop *loop, int fd, unsigned events, td
     }
     watch->item.loop = loop;
     watch->item.dispatch = watch_dispatch;
+    watch->item.bury = watch_bury;
     watch->fd = fd;
     watch->fn = fn;
     watch->arg = arg;
@@ -238,7 +525,6 @@ static tdm_status want_one(struct tdm__watch *watch, unsigned events, unsigned w
 tdm_status tdm__watch_want(struct tdm__watch *watch, unsigned events)
 {
     TDM_ASSERT((events & ~(unsigned)(TDM__READABLE | TDM__WRITABLE)) == 0);
-    watch->ready &= events; /* what is no longer wanted is not told */
     TDM_TRY(want_one(watch, events, TDM__READABLE, watch->readable));
     return want_one(watch, events, TDM__WRITABLE, watch->writable);
 }
@@ -253,14 +539,13 @@ void tdm__watch_destroy(struct tdm__watch *watch)
     if (watch == NULL) {
         return;
     }
-    item_unlist(&watch->item);
     if (watch->readable != NULL) {
-        event_free(watch->readable);
+        (void)event_del(watch->readable);
     }
     if (watch->writable != NULL) {
-        event_free(watch->writable);
+        (void)event_del(watch->writable);
     }
-    free(watch);
+    item_destroy(&watch->item);
 }
 
 /* ---- timers ----------------------------------------------------------------------------- */
@@ -271,7 +556,15 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 
     (void)fd;
     (void)what;
-    item_list(&timer->item);
+    item_fire(&timer->item, 0);
+}
+
+static void timer_bury(struct item *item)
+{
+    struct tdm__timer *timer = (struct tdm__timer *)item;
+
+    event_free(timer->event);
+    free(timer);
 }
 
 /* libevent reads a coarse clock and may be some milliseconds early: then it waits the rest. */
@@ -279,6 +572,9 @@ static void timer_dispatch(struct item *item)
 {
     struct tdm__timer *timer = (struct tdm__timer *)item;
 
+    if (timer->deadline_ms == TDM__NEVER) {
+        return; /* cleared while it fired */
+    }
     if (tdm__clock_ms() < timer->deadline_ms &&
         tdm__timer_set(timer, timer->deadline_ms) == TDM_OK) {
         return;
@@ -297,6 +593,8 @@ tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *ar
     }
     timer->item.loop = loop;
     timer->item.dispatch = timer_dispatch;
+    timer->item.bury = timer_bury;
+    timer->deadline_ms = TDM__NEVER;
     timer->fn = fn;
     timer->arg = arg;
     timer->event = event_new(loop->base, -1, 0, on_timer, timer);
@@ -328,6 +626,7 @@ void tdm__timer_clear(struct tdm__timer *timer)
 {
     (void)event_del(timer->event);
     item_unlist(&timer->item);
+    timer->deadline_ms = TDM__NEVER;
 }
 
 void tdm__timer_destroy(struct tdm__timer *timer)
@@ -335,16 +634,14 @@ void tdm__timer_destroy(struct tdm__timer *timer)
     if (timer == NULL) {
         return;
     }
-    item_unlist(&timer->item);
-    event_free(timer->event);
-    free(timer);
+    (void)event_del(timer->event);
+    item_destroy(&timer->item);
 }
 
 /* ---- posts ------------------------------------------------------------------------------ */
 
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg)
 {
-    static const uint64_t one = 1;
     struct post *post = malloc(sizeof(*post));
     bool first;
 
@@ -358,9 +655,7 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     STAILQ_INSERT_TAIL(&loop->posts, post, link);
     (void)pthread_mutex_unlock(&loop->post_mutex);
     if (first) {
-        ssize_t written = write(loop->post_fd, &one, sizeof(one));
-
-        TDM_ASSERT(written == (ssize_t)sizeof(one)); /* our fd, its counter far from full */
+        wake_driver(loop);
     }
     return TDM_OK;
 }
@@ -397,16 +692,24 @@ static void on_posts(void *arg, int fd, unsigned ready)
 
 /* ---- life ------------------------------------------------------------------------------- */
 
+static void use_threads(void)
+{
+    int rc = evthread_use_pthreads();
+
+    TDM_ASSERT(rc == 0);
+}
+
 static struct event_base *base_create(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct event_config *config = event_config_new();
     struct event_base *base = NULL;
 
+    (void)pthread_once(&once, use_threads);
     if (config == NULL) {
         return NULL;
     }
-    if (event_config_set_flag(config, EVENT_BASE_FLAG_NOLOCK) == 0 &&
-        event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV) == 0) {
+    if (event_config_set_flag(config, EVENT_BASE_FLAG_IGNORE_ENV) == 0) {
         base = event_base_new_with_config(config);
     }
     event_config_free(config);
@@ -440,7 +743,10 @@ tdm_status tdm__loop_create(struct tdm__loop **loop_out)
         return tdm__fail(TDM_E_NOMEM, "an event loop");
     }
     TAILQ_INIT(&loop->ready);
+    STAILQ_INIT(&loop->fired);
+    TAILQ_INIT(&loop->dead);
     STAILQ_INIT(&loop->posts);
+    tdm__turns_init(&loop->turns);
     loop->alarm_ms = TDM__NEVER;
     loop->post_fd = -1;
     (void)pthread_mutex_init(&loop->post_mutex, NULL);
@@ -476,6 +782,7 @@ void tdm__loop_destroy(struct tdm__loop *loop)
         event_base_free(loop->base);
     }
     (void)pthread_mutex_destroy(&loop->post_mutex);
+    tdm__turns_fini(&loop->turns);
     free(loop);
 }
 

@@ -4,14 +4,20 @@
 #ifndef TDM_RUNTIME_LOOP_H
 #define TDM_RUNTIME_LOOP_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <tandem/error.h>
 
-/* One loop per process.  Callbacks run inside tdm__loop_run() on the thread that called it, one
- * at a time, never inside the call that asked for them.  A callback may create, change and
- * destroy any watch or timer, its own included, and may call tdm__loop_run() again (a method
- * that waits): nesting is allowed.  Only tdm__loop_post() may come from another thread. */
+/* One loop per process.  Callbacks run inside tdm__loop_run(), one at a time, never inside the
+ * call that asked for them.  A callback may create, change and destroy any watch or timer, its
+ * own included, and may call tdm__loop_run() again (a method that waits): nesting is allowed.
+ *
+ * Threads.  A loop has one lock, which guards it and everything that hangs on it (connections,
+ * links, references): whoever calls any function of theirs in a process with several threads
+ * holds it, by tdm__loop_enter() or by being in a callback.  Only tdm__loop_post() needs no
+ * lock.  One thread at a time drives the loop; another one that runs it meanwhile sleeps until
+ * its condition holds or it can drive itself.  The lock is free while the driver polls. */
 struct tdm__loop;
 struct tdm__watch;
 struct tdm__timer;
@@ -25,6 +31,41 @@ void tdm__loop_destroy(struct tdm__loop *loop); /* all watches and timers are go
  * made if the deadline has passed already. */
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms);
+
+/* Takes the lock, as often as the same thread likes; gives it back.  TDM__ENTER takes it until
+ * the end of the block, and nothing at all where the loop is NULL. */
+struct tdm__loop *tdm__loop_enter(struct tdm__loop *loop);
+void tdm__loop_leave(struct tdm__loop *loop);
+void tdm__loop_leave_at(struct tdm__loop **loop);
+#define TDM__ENTER(loop)                                                                       \
+    __attribute__((cleanup(tdm__loop_leave_at), unused)) struct tdm__loop *tdm_entered_ =      \
+        tdm__loop_enter(loop)
+/* Around code of the user's that runs inside: lets go of the lock however often it was taken,
+ * and takes it again as often.  A thread that does not hold it gets 0, and may give that back.
+ */
+uint32_t tdm__loop_let_go(struct tdm__loop *loop);
+void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth);
+/* As tdm__loop_run() for a thread that has nothing else to do: it stops driving (TDM_E_AGAIN)
+ * as soon as another thread wants to run the loop. */
+tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), void *arg);
+/* For that thread: does anyone drive the loop, how often has that begun, and a condition to be
+ * signalled when the driver leaves and nobody takes over (NULL: none). */
+bool tdm__loop_is_driven(const struct tdm__loop *loop);
+uint64_t tdm__loop_drives_count(const struct tdm__loop *loop);
+void tdm__loop_when_free(struct tdm__loop *loop, pthread_cond_t *condition);
+/* Makes the driver look again. */
+void tdm__loop_wake(struct tdm__loop *loop);
+/* fn(arg) runs, with the lock, before each poll: what was put off is done now. */
+void tdm__loop_before_poll(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
+/* Waiting for `condition`, which whoever changes things signals under the lock; TDM_E_TIMEOUT
+ * without a detail. */
+tdm_status tdm__loop_sleep(struct tdm__loop *loop, pthread_cond_t *condition,
+                           int64_t deadline_ms);
+/* The next wait is for a peer that runs on another processor: polling for some microseconds
+ * before sleeping may save two wake-ups.  Holds for one wait; whether it pays is learnt. */
+void tdm__loop_expect_soon(struct tdm__loop *loop);
+/* In the child after fork(). */
+void tdm__loop_after_fork(struct tdm__loop *loop);
 
 enum { TDM__READABLE = 1, TDM__WRITABLE = 2 };
 

@@ -235,6 +235,7 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
 {
     size_t method_bytes = strlen(request->method);
     struct tdm__frame frame = {.kind = TDM__FRAME_CALL,
+                               .cpu = tdm__this_cpu(),
                                .fds_count = request->fds_count,
                                .method_bytes = (uint32_t)method_bytes,
                                .payload_bytes = (uint32_t)request->packed.size_bytes,
@@ -313,13 +314,14 @@ tdm_status tdm__conn_call_wait(struct tdm__conn *conn, const struct tdm__request
     struct wait wait = {.document_out = document_out};
     uint64_t call_id = 0;
     tdm_status status;
+    TDM__ENTER(conn->loop);
 
     wait.fds_out = fds_out;
     wait.fds_count_out = fds_count_out;
     TDM_TRY(tdm__conn_call(conn, request, wait_over, &wait, &call_id));
     tdm__conn_retain(conn);
     /* The connection's timer ends the wait: the loop needs no deadline of its own. */
-    status = tdm__loop_run(conn->rpc->loop, wait_is_over, &wait, TDM__NEVER);
+    status = tdm__loop_run(conn->loop, wait_is_over, &wait, TDM__NEVER);
     if (status != TDM_OK) {
         tdm__conn_forget(conn, call_id);
     }

@@ -109,6 +109,7 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     if (incoming == NULL) {
         return TDM_OK;
     }
+    conn->peer_cpu = incoming->frame.cpu;
     if (conn->input_begin < conn->input_end) {
         tdm__watch_again(conn->watch);
     }
@@ -119,6 +120,11 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     case TDM__FRAME_REPLY:
         tdm__calls_complete(conn, incoming);
         break;
+    case TDM__FRAME_CANCEL:
+    case TDM__FRAME_ITEM:
+    case TDM__FRAME_CREDIT:
+        tdm__incoming_free(incoming);
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent a notice, which nobody expects", conn->label);
     }
     return TDM_OK;
 }
@@ -224,6 +230,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
         return tdm__fail(TDM_E_NOMEM, "a connection with %s", label);
     }
     conn->rpc = rpc;
+    conn->loop = rpc->loop;
     conn->references = 1;
     conn->fd = fd;
     conn->server = server;

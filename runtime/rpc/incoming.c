@@ -101,6 +101,7 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
 {
     struct tdm__conn *conn = incoming->conn;
     struct tdm__frame frame = {.kind = TDM__FRAME_REPLY,
+                               .cpu = tdm__this_cpu(),
                                .fds_count = fds_count,
                                .payload_bytes = (uint32_t)payload.size_bytes,
                                .call_id = incoming->frame.call_id,

@@ -145,13 +145,15 @@ struct calls {
 
 struct tdm__conn {
     TAILQ_ENTRY(tdm__conn) link;
-    struct tdm__rpc *rpc; /* borrowed; NULL once ended */
+    struct tdm__rpc *rpc;   /* borrowed; NULL once ended */
+    struct tdm__loop *loop; /* borrowed */
     uint32_t references;
     enum conn_state state;
     bool server;   /* waits for the other's hello */
     bool accepted; /* by a listener */
     bool local;    /* a Unix socket: descriptors can be passed */
     bool write_failed;
+    uint32_t peer_cpu;        /* where its last frame was sent, plus 1; 0: unknown */
     int fd;                   /* owned */
     struct tdm__watch *watch; /* owned */
     struct tdm__timer *timer; /* owned */
@@ -176,6 +178,9 @@ struct tdm__conn {
     void *on_closed_arg;
     void *user;
 };
+
+/* The processor this thread runs on, plus 1: for frames. */
+uint32_t tdm__this_cpu(void);
 
 /* handle.c */
 void tdm__conn_retain(struct tdm__conn *conn);

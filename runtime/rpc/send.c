@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -184,6 +185,21 @@ void tdm__conn_flush(struct tdm__conn *conn)
     (void)tdm__watch_want(conn->watch, TDM__READABLE);
 }
 
+uint32_t tdm__this_cpu(void)
+{
+    int cpu = sched_getcpu();
+
+    return cpu < 0 ? 0 : (uint32_t)cpu + 1;
+}
+
+/* An answer from another processor may be there before this one has gone to sleep. */
+static void expect_answer(const struct tdm__conn *conn, uint32_t cpu)
+{
+    if (conn->local && conn->peer_cpu != 0 && conn->peer_cpu != cpu) {
+        tdm__loop_expect_soon(conn->rpc->loop);
+    }
+}
+
 /* ---- one frame -------------------------------------------------------------------------- */
 
 static bool is_lost(int error_number)
@@ -225,6 +241,7 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
     tdm__frame_encode(frame, header);
+    expect_answer(conn, frame->cpu);
     if (conn->write_failed) {
         return TDM_OK; /* the reader is about to see the end */
     }

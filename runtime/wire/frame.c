@@ -8,7 +8,7 @@
 #include <endian.h>
 #include <string.h>
 
-enum { MAGIC = 0x4d445446, VERSION = 1 }; /* "FTDM" */
+enum { MAGIC = 0x4d445446, VERSION = 2 }; /* "FTDM" */
 
 struct wire_header {
     uint32_t magic;
@@ -21,8 +21,10 @@ struct wire_header {
     uint64_t call_id;
     uint8_t target[16];
     uint32_t status;
-    uint32_t reserved; /* 0 */
+    uint32_t cpu;
     uint64_t left_ms;
+    uint64_t sequence;
+    uint64_t acknowledged;
 };
 
 _Static_assert(sizeof(struct wire_header) == TDM__FRAME_HEADER_BYTES, "no padding");
@@ -31,6 +33,7 @@ _Static_assert(offsetof(struct wire_header, call_id) == 16, "wire format");
 _Static_assert(offsetof(struct wire_header, target) == 24, "wire format");
 _Static_assert(offsetof(struct wire_header, status) == 40, "wire format");
 _Static_assert(offsetof(struct wire_header, left_ms) == 48, "wire format");
+_Static_assert(offsetof(struct wire_header, acknowledged) == 64, "wire format");
 _Static_assert(sizeof(struct tdm__id) == 16, "wire format");
 
 void tdm__frame_encode(const struct tdm__frame *frame,
@@ -46,7 +49,10 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
         .status = htole32((uint32_t)frame->status),
+        .cpu = htole32(frame->cpu),
         .left_ms = htole64((uint64_t)frame->left_ms),
+        .sequence = htole64(frame->sequence),
+        .acknowledged = htole64(frame->acknowledged),
     };
 
     TDM_ASSERT(frame->method_bytes <= TDM__FRAME_METHOD_BYTES_MAX);
@@ -62,28 +68,54 @@ static tdm_status wrong(const char *field, int64_t value)
 }
 
 /* What each kind must and must not have. */
+static tdm_status check_call(const struct tdm__frame *frame)
+{
+    if (frame->method_bytes == 0 || frame->method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
+        return wrong("method length of a call", frame->method_bytes);
+    }
+    if (frame->status != TDM_OK) {
+        return wrong("status of a call", frame->status);
+    }
+    if (frame->sequence != 0 && frame->acknowledged >= frame->sequence) {
+        return wrong("acknowledged replies of a call", (int64_t)frame->acknowledged);
+    }
+    return frame->left_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->left_ms);
+}
+
+static tdm_status check_other(const struct tdm__frame *frame)
+{
+    bool has_status = frame->kind == TDM__FRAME_REPLY;
+    bool has_sequence = frame->kind == TDM__FRAME_ITEM || frame->kind == TDM__FRAME_CREDIT;
+    bool has_payload = frame->kind == TDM__FRAME_REPLY || frame->kind == TDM__FRAME_ITEM;
+
+    if (frame->method_bytes != 0) {
+        return wrong("method length of what is no call", frame->method_bytes);
+    }
+    if (frame->status > TDM_OK || (!has_status && frame->status != TDM_OK)) {
+        return wrong("status", frame->status);
+    }
+    if (!tdm__id_is_none(&frame->target)) {
+        return wrong("target of what is no call, first byte", frame->target.bytes[0]);
+    }
+    if (frame->acknowledged != 0 || (has_sequence != (frame->sequence != 0))) {
+        return wrong("sequence", (int64_t)frame->sequence);
+    }
+    if (!has_payload && (frame->payload_bytes != 0 || frame->fds_count != 0)) {
+        return wrong("payload bytes of a notice", frame->payload_bytes);
+    }
+    return frame->left_ms == -1 ? TDM_OK : wrong("deadline of what is no call", frame->left_ms);
+}
+
 static tdm_status check_kind(const struct tdm__frame *frame)
 {
     switch (frame->kind) {
     case TDM__FRAME_CALL:
-        if (frame->method_bytes == 0 || frame->method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
-            return wrong("method length of a call", frame->method_bytes);
-        }
-        if (frame->status != TDM_OK) {
-            return wrong("status of a call", frame->status);
-        }
-        return frame->left_ms >= -1 ? TDM_OK : wrong("deadline of a call", frame->left_ms);
+        return check_call(frame);
     case TDM__FRAME_REPLY:
-        if (frame->method_bytes != 0) {
-            return wrong("method length of a reply", frame->method_bytes);
-        }
-        if (frame->status > TDM_OK) {
-            return wrong("status of a reply", frame->status);
-        }
-        if (!tdm__id_is_none(&frame->target)) {
-            return wrong("target of a reply, first byte", frame->target.bytes[0]);
-        }
-        return frame->left_ms == -1 ? TDM_OK : wrong("deadline of a reply", frame->left_ms);
+    case TDM__FRAME_CANCEL:
+    case TDM__FRAME_ITEM:
+    case TDM__FRAME_CREDIT:
+        return check_other(frame);
     }
     return wrong("kind", frame->kind);
 }
@@ -102,8 +134,8 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     if (wire.version != VERSION) {
         return wrong("version", wire.version);
     }
-    if (wire.flags != 0 || wire.reserved != 0) {
-        return wrong("flags", (int64_t)(le32toh(wire.flags) | le32toh(wire.reserved)));
+    if (wire.flags != 0) {
+        return wrong("flags", le32toh(wire.flags));
     }
     total_bytes = le32toh(wire.total_bytes);
     if (total_bytes < TDM__FRAME_HEADER_BYTES + (uint32_t)wire.method_bytes ||
@@ -124,6 +156,9 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
     frame.status = (tdm_status)(int32_t)le32toh(wire.status);
     frame.left_ms = (int64_t)le64toh(wire.left_ms);
+    frame.sequence = le64toh(wire.sequence);
+    frame.acknowledged = le64toh(wire.acknowledged);
+    frame.cpu = le32toh(wire.cpu);
     TDM_TRY(check_kind(&frame));
     *frame_out = frame;
     return TDM_OK;

@@ -18,7 +18,24 @@ static const struct tdm__frame call = {
     .call_id = 0x0102030405060708,
     .target = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}},
     .left_ms = 123456789012,
+    .sequence = 0x1112131415161718,
+    .acknowledged = 0x1112131415161717,
+    .cpu = 4,
 };
+
+static const struct tdm__frame item = {
+    .kind = TDM__FRAME_ITEM,
+    .payload_bytes = 3,
+    .call_id = 1,
+    .left_ms = -1,
+    .sequence = 9,
+};
+
+static const struct tdm__frame credit = {
+    .kind = TDM__FRAME_CREDIT, .call_id = 1, .left_ms = -1, .sequence = 9};
+
+static const struct tdm__frame cancel = {
+    .kind = TDM__FRAME_CANCEL, .call_id = 1, .left_ms = -1};
 
 static const struct tdm__frame reply = {
     .kind = TDM__FRAME_REPLY,
@@ -42,19 +59,25 @@ static void expect_survival(const struct tdm__frame *frame)
     assert_true(tdm__id_equal(&back.target, &frame->target));
     assert_int_equal(back.status, frame->status);
     assert_true(back.left_ms == frame->left_ms);
+    assert_true(back.sequence == frame->sequence);
+    assert_true(back.acknowledged == frame->acknowledged);
+    assert_int_equal(back.cpu, frame->cpu);
 }
 
-static void calls_and_replies_survive(void **state)
+static void every_kind_survives(void **state)
 {
     (void)state;
     expect_survival(&call);
     expect_survival(&reply);
+    expect_survival(&item);
+    expect_survival(&credit);
+    expect_survival(&cancel);
 }
 
 static void the_bytes_are_little_endian_and_fixed(void **state)
 {
     static const uint8_t expected[TDM__FRAME_HEADER_BYTES] = {
-        'F',  'T',  'D', 'M', 1, 2, 0,    0,    0,    0,    0,    0,    56,   0,
+        'F',  'T',  'D', 'M', 2, 2, 0,    0,    0,    0,    0,    0,    72,   0,
         0,    0,    1,   0,   0, 0, 0,    0,    0,    0,    0,    0,    0,    0,
         0,    0,    0,   0,   0, 0, 0,    0,    0,    0,    0,    0,    0xac, 0xff,
         0xff, 0xff, 0,   0,   0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
@@ -81,22 +104,28 @@ static void every_wrong_field_is_refused_by_name(void **state)
 {
     (void)state;
     expect_refusal(&call, 0, 'X', "magic");
-    expect_refusal(&call, 4, 2, "version 2");
-    expect_refusal(&call, 5, 3, "kind 3");
+    expect_refusal(&call, 4, 3, "version 3");
+    expect_refusal(&call, 5, 6, "kind 6");
     expect_refusal(&call, 6, 9, "number of descriptors 9");
     expect_refusal(&call, 7, 64, "method length of a call 64");
     expect_refusal(&call, 7, 0, "method length of a call 0");
     expect_refusal(&call, 8, 1, "flags 1");
     expect_refusal(&call, 12, 1, "total bytes 268435457");
-    expect_refusal(&reply, 12, 55, "total bytes 55");
+    expect_refusal(&reply, 12, 71, "total bytes 71");
     expect_refusal(&reply, 16, 0, "call id 0");
-    expect_refusal(&reply, 24, 1, "target of a reply");
+    expect_refusal(&reply, 24, 1, "target of what is no call");
     expect_refusal(&call, 40, 1, "status of a call");
-    expect_refusal(&reply, 43, 0x7f, "status of a reply");
-    expect_refusal(&call, 44, 1, "flags 1");
+    expect_refusal(&reply, 43, 0x7f, "status");
+    expect_refusal(&call, 56, 1, "acknowledged replies of a call");
+    expect_refusal(&reply, 56, 1, "sequence 1");
+    expect_refusal(&reply, 64, 1, "sequence 0");
+    expect_refusal(&item, 56, 0, "sequence 0");
+    expect_refusal(&item, 43, 0x80, "status");
+    expect_refusal(&credit, 12, 73, "payload bytes of a notice 1");
+    expect_refusal(&cancel, 6, 1, "payload bytes of a notice");
     expect_refusal(&call, 55, 0x80, "deadline of a call");
-    expect_refusal(&reply, 48, 0, "deadline of a reply");
-    expect_refusal(&reply, 7, 1, "total bytes 56");
+    expect_refusal(&reply, 48, 0, "deadline of what is no call");
+    expect_refusal(&reply, 7, 1, "total bytes 72");
 }
 
 static void methods_are_short_printable_words(void **state)
@@ -117,7 +146,7 @@ static void methods_are_short_printable_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calls_and_replies_survive),
+        cmocka_unit_test(every_kind_survives),
         cmocka_unit_test(the_bytes_are_little_endian_and_fixed),
         cmocka_unit_test(every_wrong_field_is_refused_by_name),
         cmocka_unit_test(methods_are_short_printable_words),

@@ -1,0 +1,110 @@
+/* standby.c - a thread that drives the loop while nobody else does. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/loop/standby.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+enum { NAP_MS = 1, STACK_BYTES = 256 * 1024 };
+
+struct tdm__standby {
+    struct tdm__loop *loop; /* borrowed */
+    pthread_t thread;
+    pthread_cond_t condition; /* the loop has no driver, or this must end */
+    bool stopping;            /* guarded by the loop's lock */
+};
+
+static bool is_stopping(void *arg)
+{
+    const struct tdm__standby *standby = arg;
+
+    return standby->stopping;
+}
+
+/* With the lock held. */
+static void watch_loop(struct tdm__standby *standby)
+{
+    uint64_t drives_count;
+
+    if (tdm__loop_is_driven(standby->loop)) {
+        tdm__loop_when_free(standby->loop, &standby->condition);
+        (void)tdm__loop_sleep(standby->loop, &standby->condition, TDM__NEVER);
+        tdm__loop_when_free(standby->loop, NULL);
+        return;
+    }
+    drives_count = tdm__loop_drives_count(standby->loop);
+    (void)tdm__loop_sleep(standby->loop, &standby->condition, tdm__deadline_in(NAP_MS));
+    if (!standby->stopping && drives_count == tdm__loop_drives_count(standby->loop)) {
+        (void)tdm__loop_stand_by(standby->loop, is_stopping, standby);
+    }
+}
+
+static void *standby_main(void *arg)
+{
+    struct tdm__standby *standby = arg;
+    TDM__ENTER(standby->loop);
+
+    (void)prctl(PR_SET_NAME, "standby");
+    while (!standby->stopping) {
+        watch_loop(standby);
+    }
+    return NULL;
+}
+
+/* Signals are for the user's threads. */
+static int start_thread(struct tdm__standby *standby)
+{
+    pthread_attr_t attributes;
+    sigset_t all;
+    sigset_t before;
+    int rc;
+
+    (void)sigfillset(&all);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    rc = pthread_create(&standby->thread, &attributes, standby_main, standby);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    (void)pthread_attr_destroy(&attributes);
+    return rc;
+}
+
+tdm_status tdm__standby_start(struct tdm__loop *loop, struct tdm__standby **standby_out)
+{
+    struct tdm__standby *standby = calloc(1, sizeof(*standby));
+    int rc;
+
+    if (standby == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a standby thread");
+    }
+    standby->loop = loop;
+    (void)pthread_cond_init(&standby->condition, NULL);
+    rc = start_thread(standby);
+    if (rc != 0) {
+        (void)pthread_cond_destroy(&standby->condition);
+        free(standby);
+        return tdm__fail_errno(rc, "pthread_create: a standby thread");
+    }
+    *standby_out = standby;
+    return TDM_OK;
+}
+
+void tdm__standby_stop(struct tdm__standby *standby)
+{
+    if (standby == NULL) {
+        return;
+    }
+    (void)tdm__loop_enter(standby->loop);
+    standby->stopping = true;
+    (void)pthread_cond_signal(&standby->condition);
+    tdm__loop_wake(standby->loop);
+    tdm__loop_leave(standby->loop);
+    (void)pthread_join(standby->thread, NULL);
+    (void)pthread_cond_destroy(&standby->condition);
+    free(standby);
+}
