@@ -32,9 +32,12 @@ extern "C" {
     X(TDM_E_CONFLICT, -15, "somebody else changed it first")                                   \
     X(TDM_E_AUTH, -16, "the peer does not know the cluster's token")                           \
     X(TDM_E_CLOSED, -17, "the connection is closed")                                           \
+    X(TDM_E_END, -18, "nothing more comes")                                                    \
     /* -40 … -59: the actor */                                                               \
     X(TDM_E_ACTOR_DIED, -40, "the actor died")                                                 \
     X(TDM_E_OWNER_DIED, -41, "the owner of the value died")                                    \
+    X(TDM_E_ACTOR_RESTARTING, -42, "the actor died and is being restarted")                    \
+    X(TDM_E_VALUE_LOST, -43, "no process holds the value any more")                            \
     /* -60 … -79: the node or the cluster */                                                 \
     X(TDM_E_NODE_LOST, -60, "the node is lost")                                                \
     X(TDM_E_STORE, -61, "the cluster's store cannot be reached")                               \

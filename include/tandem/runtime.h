@@ -41,7 +41,7 @@ struct tdm_runtime_options {
  * In a process that the daemon started as a worker this call *becomes the actor* and never
  * returns: so a program that defines classes must come here before it does its own work.
  *
- * One runtime per process, used by one thread at a time. */
+ * One runtime per process.  Any thread may use it: functions that wait let the others go on. */
 TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
                                      tdm_runtime **runtime_out);
 
@@ -49,6 +49,11 @@ TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
  * private node stops.  Blocks until that is so, at most 10 s; then it kills.  NULL is allowed.
  */
 TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
+
+/* Inside an actor: it ends in good order, as if its last handle had gone, once the methods that
+ * run have returned; calls still in its mailbox fail with TDM_E_ACTOR_DIED, and it is not
+ * restarted.  TDM_E_STATE in a driver. */
+TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
 /* The runtime of this process: the driver's own, or in an actor the worker's.  NULL outside. */
 TDM_API tdm_runtime *tdm_runtime_current(void);
@@ -64,6 +69,9 @@ struct tdm_runtime_info {
     const char *actor_name;      /* "" in a driver or for an unnamed actor */
     uint32_t gpus_count;         /* GPUs assigned to this actor; 0 in a driver */
     const uint32_t *gpu_indices; /* their indices on the node, ascending */
+    const char *job_id;          /* of the driver that began it all: 32 hexadecimal digits */
+    const char *class_name;      /* "" in a driver */
+    uint32_t restarts_count;     /* how often this actor has been restarted so far */
 };
 TDM_API void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out);
 

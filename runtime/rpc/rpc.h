@@ -86,6 +86,22 @@ int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming);
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming);
 const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incoming);
 
+uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming);
+uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming);
+
+/* Told while the call is not answered, at any time from then on. */
+enum tdm__notice {
+    TDM__NOTICE_CANCEL, /* the result is no longer wanted */
+    TDM__NOTICE_CREDIT, /* `items_taken` of its items have been taken */
+    TDM__NOTICE_CLOSED  /* its connection has ended; once */
+};
+typedef void tdm__notice_fn(void *arg, enum tdm__notice notice, uint64_t items_taken);
+void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn, void *arg);
+/* Sends item `index` (from 1, in order) of a stream.  TDM_E_CLOSED once the connection has
+ * ended. */
+tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
+                              struct tdm_bytes packed);
+
 /* Both free `incoming`.  Descriptors are duplicated, the caller keeps its own. */
 void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed,
                          const int *fds, uint32_t fds_count);
@@ -126,6 +142,12 @@ int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
 void tdm__conn_set_user(struct tdm__conn *conn, void *user);
 void *tdm__conn_user(const struct tdm__conn *conn);
 
+/* Asks the callee to give up a call: a reply still comes, if only to say so.  Unknown ids are
+ * ignored. */
+void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id);
+/* Tells it that `items_taken` items of the call's stream have been taken so far. */
+void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken);
+
 /* What came back.  Borrowed until the callback returns; descriptors can be taken. */
 struct tdm__reply {
     tdm_status status;
@@ -135,6 +157,8 @@ struct tdm__reply {
     uint32_t fds_count;
 };
 typedef void tdm__reply_fn(void *arg, struct tdm__reply *reply);
+/* Item `index` (from 1) of a stream, with the arg of the call; before its reply. */
+typedef void tdm__item_fn(void *arg, uint64_t index, struct tdm__reply *item);
 
 struct tdm__request {
     struct tdm__id target; /* none: the process's services */
@@ -143,6 +167,9 @@ struct tdm__request {
     const int *fds;          /* duplicated */
     uint32_t fds_count;
     int64_t deadline_ms; /* tdm__clock_ms scale; TDM__NEVER; travels as what is left */
+    uint64_t sequence;   /* runtime/wire/frame.h; 0: none */
+    uint64_t acknowledged;
+    tdm__item_fn *on_item; /* for a stream; NULL: items are ignored */
 };
 
 /* Sends a call.  `fn` runs exactly once, later, unless this fails; `fn` may be NULL.  The call
