@@ -4,6 +4,7 @@
 
 #include "colocate/weights/tensor.h"
 #include "runtime/assert.h"
+#include "runtime/dtype.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
 

@@ -1,47 +1,10 @@
-/* tensor.c - dtypes and the sizes of tensors. */
+/* tensor.c - the sizes of tensors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/tensor.h"
 
 #include "runtime/error.h"
 
 #include <string.h>
-
-static const struct {
-    const char *name;
-    size_t size_bytes;
-} dtypes[] = {
-    [TDM_F32] = {"F32", 4},         [TDM_F16] = {"F16", 2}, [TDM_BF16] = {"BF16", 2},
-    [TDM_F8_E4M3] = {"F8_E4M3", 1}, [TDM_I64] = {"I64", 8}, [TDM_I32] = {"I32", 4},
-    [TDM_U8] = {"U8", 1},
-};
-
-enum { DTYPES_COUNT = sizeof(dtypes) / sizeof(dtypes[0]) };
-
-static bool dtype_is_known(enum tdm_dtype dtype)
-{
-    return (unsigned)dtype < DTYPES_COUNT && dtypes[dtype].name != NULL;
-}
-
-size_t tdm_dtype_bytes(enum tdm_dtype dtype)
-{
-    return dtype_is_known(dtype) ? dtypes[dtype].size_bytes : 0;
-}
-
-const char *tdm_dtype_name(enum tdm_dtype dtype)
-{
-    return dtype_is_known(dtype) ? dtypes[dtype].name : "unknown";
-}
-
-bool tdm__dtype_parse(const char *name, enum tdm_dtype *dtype_out)
-{
-    for (unsigned dtype = 0; dtype < DTYPES_COUNT; dtype++) {
-        if (dtypes[dtype].name != NULL && strcmp(dtypes[dtype].name, name) == 0) {
-            *dtype_out = (enum tdm_dtype)dtype;
-            return true;
-        }
-    }
-    return false;
-}
 
 /* A dimension of 0 makes the whole tensor empty, however large the others are. */
 uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info)
@@ -78,7 +41,7 @@ tdm_status tdm__tensor_check(const struct tdm_tensor_info *info)
         return tdm__fail(TDM_E_INVAL, "tensor \"%.95s\": a name has 1 to %d bytes",
                          info->name == NULL ? "" : info->name, TDM_TENSOR_NAME_BYTES_MAX - 1);
     }
-    if (!dtype_is_known(info->dtype)) {
+    if (tdm_dtype_bytes(info->dtype) == 0) {
         return tdm__fail(TDM_E_INVAL, "tensor \"%s\": unknown dtype %d", info->name,
                          (int)info->dtype);
     }

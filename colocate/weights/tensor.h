@@ -6,9 +6,6 @@
 #include <stdbool.h>
 #include <tandem/tensor.h>
 
-/* false for a word that is not one of ours. */
-bool tdm__dtype_parse(const char *name, enum tdm_dtype *dtype_out);
-
 /* Name, dtype, number of dimensions and the product of the shape, all within their limits;
  * TDM_E_INVAL names what is not. */
 tdm_status tdm__tensor_check(const struct tdm_tensor_info *info);

@@ -5,6 +5,7 @@
 
 #include <tandem/actor.h>
 #include <tandem/config.h>
+#include <tandem/dtype.h>
 #include <tandem/error.h>
 #include <tandem/group.h>
 #include <tandem/job.h>

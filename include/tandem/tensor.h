@@ -5,6 +5,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <tandem/dtype.h>
 #include <tandem/error.h>
 
 #ifdef __cplusplus
@@ -12,21 +13,6 @@ extern "C" {
 #endif
 
 enum { TDM_DIMS_MAX = 4, TDM_TENSOR_NAME_BYTES_MAX = 96 };
-
-/* Values travel between processes and stay. */
-enum tdm_dtype {
-    TDM_F32 = 1,
-    TDM_F16 = 2,
-    TDM_BF16 = 3,
-    TDM_F8_E4M3 = 4,
-    TDM_I64 = 5,
-    TDM_I32 = 6,
-    TDM_U8 = 7
-};
-
-TDM_API size_t tdm_dtype_bytes(enum tdm_dtype dtype); /* 0 for an unknown one */
-TDM_API const char *
-tdm_dtype_name(enum tdm_dtype dtype); /* safetensors' word: "F32", "BF16" … */
 
 /* A whole tensor as the model knows it: Hugging Face name, row-major shape. */
 struct tdm_tensor_info {

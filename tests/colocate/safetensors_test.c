@@ -173,7 +173,7 @@ static void wrong_numbers_are_refused_by_name(void **state)
     refuses(TENSOR("\"F32\"", "2", "[0,8]"), 8, "\"w\": shape");
     refuses(TENSOR("\"F32\"", "[4294967296,4294967296,2]", "[0,0]"), 0, "overflows");
     refuses(TENSOR("\"F32\"", "[4611686018427387904]", "[0,0]"), 0, "overflows");
-    refuses(TENSOR("\"F64\"", "[1]", "[0,8]"), 8, "dtype \"F64\" is not supported");
+    refuses(TENSOR("\"C64\"", "[1]", "[0,8]"), 8, "dtype \"C64\" is not supported");
     refuses(TENSOR("7", "[1]", "[0,8]"), 8, "\"w\" wants dtype");
 }
 

@@ -10,41 +10,6 @@
 
 #include <cmocka.h>
 
-static void every_dtype_knows_its_word_and_bytes(void **state)
-{
-    static const struct {
-        enum tdm_dtype dtype;
-        const char *name;
-        size_t size_bytes;
-    } expected[] = {{TDM_F32, "F32", 4},   {TDM_F16, "F16", 2},
-                    {TDM_BF16, "BF16", 2}, {TDM_F8_E4M3, "F8_E4M3", 1},
-                    {TDM_I64, "I64", 8},   {TDM_I32, "I32", 4},
-                    {TDM_U8, "U8", 1}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(expected) / sizeof(expected[0]); i++) {
-        enum tdm_dtype parsed = 0;
-
-        assert_string_equal(tdm_dtype_name(expected[i].dtype), expected[i].name);
-        assert_int_equal(tdm_dtype_bytes(expected[i].dtype), expected[i].size_bytes);
-        assert_true(tdm__dtype_parse(expected[i].name, &parsed));
-        assert_int_equal(parsed, expected[i].dtype);
-    }
-}
-
-static void an_unknown_dtype_has_no_bytes(void **state)
-{
-    enum tdm_dtype parsed;
-
-    (void)state;
-    assert_int_equal(tdm_dtype_bytes((enum tdm_dtype)0), 0);
-    assert_int_equal(tdm_dtype_bytes((enum tdm_dtype)8), 0);
-    assert_int_equal(tdm_dtype_bytes((enum tdm_dtype) - 1), 0);
-    assert_string_equal(tdm_dtype_name((enum tdm_dtype)99), "unknown");
-    assert_false(tdm__dtype_parse("F64", &parsed));
-    assert_false(tdm__dtype_parse("", &parsed));
-}
-
 static void elements_and_bytes_are_the_product_of_the_shape(void **state)
 {
     struct tdm_tensor_info scalar = {"s", TDM_F32, 0, {0}};
@@ -116,8 +81,6 @@ static void row_major_strides_are_contiguous_and_others_are_not(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_dtype_knows_its_word_and_bytes),
-        cmocka_unit_test(an_unknown_dtype_has_no_bytes),
         cmocka_unit_test(elements_and_bytes_are_the_product_of_the_shape),
         cmocka_unit_test(a_product_that_does_not_fit_is_the_largest_number),
         cmocka_unit_test(the_check_names_what_is_wrong),
