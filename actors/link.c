@@ -86,7 +86,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         return;
     }
     if (status == TDM_OK) {
-        status = tdm_document_parse(reply->packed, &document);
+        status = tdm__reply_document(reply, &document);
         detail = tdm_error_detail();
     }
     outgoing_finish(outgoing, status, detail, document);

@@ -113,6 +113,7 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
 
     if (call != NULL) {
         if (ok) {
+            reply.incoming = incoming;
             reply.packed.data = incoming->payload;
             reply.packed.size_bytes = incoming->frame.payload_bytes;
         }
@@ -123,6 +124,12 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
         free(call);
     }
     tdm__incoming_free(incoming);
+}
+
+tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out)
+{
+    return reply->incoming != NULL ? tdm__incoming_parse(reply->incoming, document_out)
+                                   : tdm_document_parse(reply->packed, document_out);
 }
 
 static void fail_expired(struct tdm__conn *conn, struct call *call)
@@ -288,7 +295,7 @@ static void wait_over(void *arg, struct tdm__reply *reply)
         return;
     }
     if (wait->document_out != NULL) {
-        wait->status = tdm_document_parse(reply->packed, wait->document_out);
+        wait->status = tdm__reply_document(reply, wait->document_out);
         (void)snprintf(wait->detail, sizeof(wait->detail), "%s", tdm_error_detail());
     }
     if (wait->fds_out != NULL && wait->status == TDM_OK) {

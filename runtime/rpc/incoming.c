@@ -36,9 +36,7 @@ uint64_t tdm__incoming_call_id(const struct tdm__incoming *incoming)
 tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out)
 {
     if (incoming->document == NULL) {
-        struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
-
-        TDM_TRY(tdm_document_parse(bytes, &incoming->document));
+        TDM_TRY(tdm__incoming_parse(incoming, &incoming->document));
     }
     *value_out = tdm_document_root(incoming->document);
     return TDM_OK;

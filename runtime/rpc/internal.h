@@ -16,6 +16,7 @@
 #include "runtime/rpc/rpc.h"
 #include "runtime/wire/frame.h"
 
+#include <stdatomic.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -79,8 +80,10 @@ struct tdm__rpc {
 
 /* ---- frames that arrive (receive.c, incoming.c) ----------------------------------------- */
 
-/* A call until it is answered, or a reply until it is handed over. */
+/* A call until it is answered, or a reply until it is handed over.  The memory stays as long as
+ * a document made of the payload lives, which may end on another thread. */
 struct tdm__incoming {
+    atomic_uint owners;     /* of the memory: the frame itself, and each document */
     struct tdm__conn *conn; /* calls: counted; NULL in replies */
     struct tdm__frame frame;
     int64_t deadline_ms;
@@ -88,7 +91,7 @@ struct tdm__incoming {
     int fds[TDM__RPC_FDS_MAX]; /* owned; -1 where taken */
     char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
     uint32_t filled_bytes; /* of the payload, so far */
-    char payload[];        /* and a NUL */
+    char *payload;         /* behind this, 64-aligned, and a NUL */
 };
 
 /* ---- connections ------------------------------------------------------------------------ */
@@ -212,7 +215,10 @@ void tdm__conn_drop_output(struct tdm__conn *conn);
 tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,
                              struct tdm__incoming **incoming_out);
 void tdm__conn_drop_input(struct tdm__conn *conn);
+/* Closes what was not taken; frees the memory unless a document owns it, too. */
 void tdm__incoming_free(struct tdm__incoming *incoming);
+/* A document of the payload, without a copy. */
+tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **document_out);
 
 /* incoming.c */
 void tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);

@@ -4,12 +4,53 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/wire/value.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
+
+static struct tdm__incoming *incoming_create(const struct tdm__frame *frame)
+{
+    struct tdm__incoming *incoming =
+        malloc(sizeof(*incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes + 1);
+
+    if (incoming == NULL) {
+        return NULL;
+    }
+    atomic_init(&incoming->owners, 1);
+    incoming->conn = NULL;
+    incoming->frame = *frame;
+    incoming->document = NULL;
+    incoming->payload = (char *)(incoming + 1);
+    incoming->payload += -(uintptr_t)incoming->payload % PAYLOAD_ALIGNMENT;
+    incoming->payload[frame->payload_bytes] = '\0';
+    incoming->deadline_ms = tdm__deadline_in(frame->left_ms);
+    return incoming;
+}
+
+/* Whoever is last must see all that the others did. */
+static void disown(void *arg)
+{
+    struct tdm__incoming *incoming = arg;
+
+    if (atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
+        free(incoming);
+    }
+}
+
+tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **document_out)
+{
+    struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
+
+    TDM_TRY(tdm__document_parse_borrowed(bytes, disown, incoming, document_out));
+    atomic_fetch_add_explicit(&incoming->owners, 1, memory_order_relaxed);
+    return TDM_OK;
+}
 
 void tdm__incoming_free(struct tdm__incoming *incoming)
 {
@@ -19,7 +60,7 @@ void tdm__incoming_free(struct tdm__incoming *incoming)
         }
     }
     tdm_document_destroy(incoming->document);
-    free(incoming);
+    disown(incoming);
 }
 
 void tdm__conn_drop_input(struct tdm__conn *conn)
@@ -157,18 +198,13 @@ static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *inco
 /* The header and the method's name are in the buffer. */
 static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__incoming *incoming = malloc(sizeof(*incoming) + frame->payload_bytes + 1);
+    struct tdm__incoming *incoming = incoming_create(frame);
     size_t here;
 
     if (incoming == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s", frame->payload_bytes,
                          conn->label);
     }
-    incoming->conn = NULL;
-    incoming->frame = *frame;
-    incoming->document = NULL;
-    incoming->payload[frame->payload_bytes] = '\0';
-    incoming->deadline_ms = tdm__deadline_in(frame->left_ms);
     conn->partial = incoming;
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
     TDM_TRY(claim_fds(conn, incoming));

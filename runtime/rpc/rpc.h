@@ -155,10 +155,13 @@ struct tdm__reply {
     struct tdm_bytes packed;   /* the callee's value */
     int fds[TDM__RPC_FDS_MAX]; /* -1 where there is none; set to -1 to take one */
     uint32_t fds_count;
+    struct tdm__incoming *incoming; /* whose payload `packed` is; NULL if it is not one's */
 };
 typedef void tdm__reply_fn(void *arg, struct tdm__reply *reply);
 /* Item `index` (from 1) of a stream, with the arg of the call; before its reply. */
 typedef void tdm__item_fn(void *arg, uint64_t index, struct tdm__reply *item);
+/* The callee's value as a document that outlives the reply, without a copy of its bytes. */
+tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out);
 
 struct tdm__request {
     struct tdm__id target; /* none: the process's services */

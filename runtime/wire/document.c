@@ -1,11 +1,12 @@
-/* document.c - parses packed values into a tree, and reads the tree. */
+/* document.c - parses packed values into a tree. */
 /* SPDX-License-Identifier: Apache-2.0 */
 /* msgpack-c's own parser nests 32 deep and allocates what a header claims, so its input would
  * have to be walked beforehand anyway.  This one walks the bytes twice: the first time it
- * checks everything and counts the values, then all memory is taken at once, and the second
- * time it fills it. */
+ * checks everything and counts what the document will hold, then all memory is taken at once,
+ * and the second time it fills it.  The two must agree to the byte. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/wire/ndarray.h"
 #include "runtime/wire/value.h"
 
 #include <stdlib.h>
@@ -13,17 +14,41 @@
 
 enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
 
+/* Behind the values, in the same memory: pointers to the references and handles, the arrays,
+ * the data of those that could not be borrowed, and the text. */
 struct tdm_document {
-    char *bytes;               /* the copied input, behind the values */
+    void (*release)(void *arg); /* of what is borrowed; NULL if nothing is */
+    void *release_arg;
+    const struct tdm_value **exts;
+    uint32_t exts_count;
     struct tdm_value values[]; /* [0] is the root */
 };
 
+/* What the document will hold. */
+struct counts {
+    uint32_t values;
+    uint32_t exts;
+    uint32_t ndarrays;
+    size_t data_bytes; /* of arrays, each rounded up to the alignment */
+    size_t text_bytes; /* strings with their NUL; if nothing is borrowed, all other bytes too */
+};
+
+/* The next free place of each part. */
+struct places {
+    struct tdm_value *values;
+    const struct tdm_value **exts;
+    struct tdm_ndarray *ndarrays;
+    char *data;
+    char *text;
+};
+
 struct reader {
-    char *bytes; /* written only by fill(), which owns them */
+    const char *bytes;
     size_t size_bytes;
     size_t offset;
-    struct tdm_value *unused; /* fill(): the next free value */
-    uint32_t values_count;    /* scan(): values so far */
+    bool borrows; /* points into `bytes` where it can */
+    struct counts counts;
+    struct places places;
 };
 
 /* ---- one value's header ----------------------------------------------------------------- */
@@ -105,6 +130,38 @@ static tdm_status read_sized(struct reader *reader, enum tdm_value_kind kind, si
     return TDM_OK;
 }
 
+static tdm_status read_ext(struct reader *reader, size_t width, struct tdm_value *value)
+{
+    uint64_t type = 0;
+
+    TDM_TRY(read_sized(reader, TDM_NIL, width, value));
+    TDM_TRY(read_number(reader, 1, &type));
+    switch (type) {
+    case TDM__EXT_NDARRAY:
+        value->kind = TDM_NDARRAY;
+        return TDM_OK;
+    case TDM__EXT_REFERENCE:
+        value->kind = TDM_REFERENCE;
+        return TDM_OK;
+    case TDM__EXT_HANDLE:
+        value->kind = TDM_HANDLE;
+        return TDM_OK;
+    default:
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "packed value: unknown extension type %llu at offset %zu",
+                         (unsigned long long)type, reader->offset - 1);
+    }
+}
+
+/* Its size is in the tag. */
+static tdm_status read_fixed_ext(struct reader *reader, uint32_t size_bytes,
+                                 struct tdm_value *value)
+{
+    TDM_TRY(read_ext(reader, 0, value));
+    value->count = size_bytes;
+    return TDM_OK;
+}
+
 static tdm_status small(struct tdm_value *value, enum tdm_value_kind kind, uint32_t count)
 {
     value->kind = kind;
@@ -125,6 +182,10 @@ static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_
     case 0xc5:
     case 0xc6:
         return read_sized(reader, TDM_BYTES, (size_t)1 << (tag - 0xc4), value);
+    case 0xc7:
+    case 0xc8:
+    case 0xc9:
+        return read_ext(reader, (size_t)1 << (tag - 0xc7), value);
     case 0xca:
     case 0xcb:
         return read_float(reader, tag == 0xca ? 4 : 8, value);
@@ -138,6 +199,12 @@ static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_
     case 0xd2:
     case 0xd3:
         return read_signed(reader, (size_t)1 << (tag - 0xd0), value);
+    case 0xd4:
+    case 0xd5:
+    case 0xd6:
+    case 0xd7:
+    case 0xd8:
+        return read_fixed_ext(reader, 1u << (tag - 0xd4), value);
     case 0xd9:
     case 0xda:
     case 0xdb:
@@ -148,7 +215,7 @@ static tdm_status read_wide_head(struct reader *reader, uint8_t tag, struct tdm_
     case 0xde:
     case 0xdf:
         return read_sized(reader, TDM_MAP, tag == 0xde ? 2 : 4, value);
-    default: /* 0xc1 is unused, the others are extension types */
+    default: /* 0xc1 */
         return tdm__fail(TDM_E_PROTOCOL, "packed value: unknown type 0x%02x at offset %zu", tag,
                          reader->offset - 1);
     }
@@ -180,37 +247,108 @@ static tdm_status read_head(struct reader *reader, struct tdm_value *value)
 /* Values inside this one. */
 static uint64_t children_count(const struct tdm_value *value)
 {
-    switch (value->kind) {
-    case TDM_ARRAY:
+    if (value->kind == TDM_ARRAY) {
         return value->count;
-    case TDM_MAP:
-        return 2 * (uint64_t)value->count;
+    }
+    return value->kind == TDM_MAP ? 2 * (uint64_t)value->count : 0;
+}
+
+/* Its count is that of the bytes behind its header. */
+static bool has_body(const struct tdm_value *value)
+{
+    switch (value->kind) {
+    case TDM_STRING:
+    case TDM_BYTES:
+    case TDM_NDARRAY:
+    case TDM_REFERENCE:
+    case TDM_HANDLE:
+        return true;
     case TDM_NIL:
     case TDM_BOOL:
     case TDM_INT:
     case TDM_DOUBLE:
-    case TDM_STRING:
-    case TDM_BYTES:
+    case TDM_ARRAY:
+    case TDM_MAP:
         break;
     }
-    return 0;
+    return false;
 }
 
-/* ---- the two walks ---------------------------------------------------------------------- */
+/* ---- arrays ----------------------------------------------------------------------------- */
 
-static tdm_status scan_text(struct reader *reader, const struct tdm_value *value)
+static tdm_status read_ndarray(const struct reader *reader, uint32_t body_bytes,
+                               struct tdm_ndarray *ndarray_out)
 {
-    if (bytes_left(reader) < value->count) {
-        return cut_short(reader, value->count);
+    struct tdm_bytes body = {reader->bytes + reader->offset, body_bytes};
+
+    return tdm__ndarray_read(body, reader->offset, ndarray_out);
+}
+
+/* The room for its data in the document's own memory; 0 if it can stay where it is. */
+static size_t data_room(const struct reader *reader, const struct tdm_ndarray *ndarray)
+{
+    size_t size_bytes = tdm_ndarray_bytes(ndarray);
+
+    if (reader->borrows && (uintptr_t)ndarray->data % tdm_dtype_bytes(ndarray->dtype) == 0) {
+        return 0;
     }
-    if (value->kind == TDM_STRING &&
-        memchr(reader->bytes + reader->offset, '\0', value->count) != NULL) {
+    return (size_bytes + TDM__NDARRAY_ALIGNMENT - 1) & -(size_t)TDM__NDARRAY_ALIGNMENT;
+}
+
+/* ---- the first walk --------------------------------------------------------------------- */
+
+static tdm_status scan_string(struct reader *reader, uint32_t length)
+{
+    if (memchr(reader->bytes + reader->offset, '\0', length) != NULL) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "packed value: the string at offset %zu contains a NUL byte",
                          reader->offset);
     }
-    reader->offset += value->count;
+    reader->counts.text_bytes += (size_t)length + 1;
     return TDM_OK;
+}
+
+static tdm_status scan_ext(struct reader *reader, uint32_t size_bytes)
+{
+    if (size_bytes > TDM__EXT_BYTES_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "packed value: the reference or handle at offset %zu has %u bytes, "
+                         "the limit is %d",
+                         reader->offset, size_bytes, TDM__EXT_BYTES_MAX);
+    }
+    reader->counts.exts++;
+    reader->counts.text_bytes += reader->borrows ? 0 : size_bytes;
+    return TDM_OK;
+}
+
+static tdm_status scan_ndarray(struct reader *reader, uint32_t body_bytes)
+{
+    struct tdm_ndarray ndarray;
+
+    TDM_TRY(read_ndarray(reader, body_bytes, &ndarray));
+    reader->counts.ndarrays++;
+    reader->counts.data_bytes += data_room(reader, &ndarray);
+    return TDM_OK;
+}
+
+static tdm_status scan_body(struct reader *reader, const struct tdm_value *value)
+{
+    tdm_status status = TDM_OK;
+
+    if (bytes_left(reader) < value->count) {
+        return cut_short(reader, value->count);
+    }
+    if (value->kind == TDM_STRING) {
+        status = scan_string(reader, value->count);
+    } else if (value->kind == TDM_NDARRAY) {
+        status = scan_ndarray(reader, value->count);
+    } else if (value->kind == TDM_BYTES) {
+        reader->counts.text_bytes += reader->borrows ? 0 : value->count;
+    } else {
+        status = scan_ext(reader, value->count);
+    }
+    reader->offset += value->count;
+    return status;
 }
 
 static tdm_status scan(struct reader *reader, uint32_t depth)
@@ -219,11 +357,11 @@ static tdm_status scan(struct reader *reader, uint32_t depth)
     uint64_t children;
 
     TDM_TRY(read_head(reader, &value));
-    if (++reader->values_count > VALUES_MAX) {
+    if (++reader->counts.values > VALUES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "packed value: more than %d values", VALUES_MAX);
     }
-    if (value.kind == TDM_STRING || value.kind == TDM_BYTES) {
-        return scan_text(reader, &value);
+    if (has_body(&value)) {
+        return scan_body(reader, &value);
     }
     children = children_count(&value);
     if (children > bytes_left(reader)) { /* each takes a byte at least */
@@ -239,30 +377,65 @@ static tdm_status scan(struct reader *reader, uint32_t depth)
     return TDM_OK;
 }
 
-/* scan() has checked everything. */
-static void fill(struct reader *reader, struct tdm_value *value)
+/* ---- the second walk, which cannot fail ------------------------------------------------- */
+
+static const char *copy_text(struct reader *reader, const char *data, size_t size_bytes)
 {
-    struct tdm_value *children;
-    uint64_t count = 0;
-    tdm_status status = read_head(reader, value);
+    char *copy = reader->places.text;
+
+    memcpy(copy, data, size_bytes);
+    reader->places.text += size_bytes;
+    return copy;
+}
+
+static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t body_bytes)
+{
+    struct tdm_ndarray *ndarray = reader->places.ndarrays++;
+    tdm_status status = read_ndarray(reader, body_bytes, ndarray);
+    size_t room;
 
     TDM_ASSERT(status == TDM_OK);
-    if (value->kind == TDM_STRING || value->kind == TDM_BYTES) {
-        char *data = reader->bytes + reader->offset;
+    room = data_room(reader, ndarray);
+    if (room > 0) {
+        memcpy(reader->places.data, ndarray->data, tdm_ndarray_bytes(ndarray));
+        ndarray->data = reader->places.data;
+        reader->places.data += room;
+    }
+    return ndarray;
+}
 
-        reader->offset += value->count;
-        if (value->kind == TDM_STRING) { /* its header, read by now, makes room for the NUL */
-            memmove(data - 1, data, value->count);
-            data--;
-            data[value->count] = '\0';
-        }
-        value->as.data = data;
+static void fill_body(struct reader *reader, struct tdm_value *value)
+{
+    const char *data = reader->bytes + reader->offset;
+
+    if (value->kind == TDM_NDARRAY) {
+        value->as.ndarray = fill_ndarray(reader, value->count);
+    } else if (value->kind == TDM_STRING) {
+        value->as.data = copy_text(reader, data, value->count);
+        *reader->places.text++ = '\0';
+    } else {
+        value->as.data = reader->borrows ? data : copy_text(reader, data, value->count);
+    }
+    if (value->kind == TDM_REFERENCE || value->kind == TDM_HANDLE) {
+        *reader->places.exts++ = value;
+    }
+    reader->offset += value->count;
+}
+
+static void fill(struct reader *reader, struct tdm_value *value)
+{
+    struct tdm_value *children = reader->places.values;
+    tdm_status status = read_head(reader, value);
+    uint64_t count;
+
+    TDM_ASSERT(status == TDM_OK);
+    if (has_body(value)) {
+        fill_body(reader, value);
         return;
     }
-    count = children_count(value);
     if (value->kind == TDM_ARRAY || value->kind == TDM_MAP) {
-        children = reader->unused;
-        reader->unused += count;
+        count = children_count(value);
+        reader->places.values += count;
         value->as.values = children;
         for (uint64_t i = 0; i < count; i++) {
             fill(reader, &children[i]);
@@ -270,35 +443,80 @@ static void fill(struct reader *reader, struct tdm_value *value)
     }
 }
 
+/* ---- documents -------------------------------------------------------------------------- */
+
+static tdm_status document_create(struct reader *reader, tdm_document **document_out)
+{
+    const struct counts *counts = &reader->counts;
+    struct places *places = &reader->places;
+    size_t data_bytes =
+        counts->data_bytes > 0 ? counts->data_bytes + TDM__NDARRAY_ALIGNMENT - 1 : 0;
+    size_t size_bytes = sizeof(tdm_document) + counts->values * sizeof(struct tdm_value) +
+                        counts->exts * sizeof(struct tdm_value *) +
+                        counts->ndarrays * sizeof(struct tdm_ndarray) + data_bytes +
+                        counts->text_bytes;
+    tdm_document *document = malloc(size_bytes);
+
+    if (document == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", counts->values,
+                         size_bytes);
+    }
+    places->values = document->values + 1;
+    places->exts = (const struct tdm_value **)(document->values + counts->values);
+    places->ndarrays = (struct tdm_ndarray *)(places->exts + counts->exts);
+    places->data = (char *)(places->ndarrays + counts->ndarrays);
+    places->text = places->data + data_bytes;
+    if (data_bytes > 0) {
+        places->data += -(uintptr_t)places->data % TDM__NDARRAY_ALIGNMENT;
+    }
+    document->exts = places->exts;
+    document->exts_count = counts->exts;
+    *document_out = document;
+    return TDM_OK;
+}
+
+static tdm_status parse(struct reader *reader, tdm_document **document_out)
+{
+    TDM_TRY(scan(reader, 0));
+    if (bytes_left(reader) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "packed value: it ends at offset %zu of %zu bytes",
+                         reader->offset, reader->size_bytes);
+    }
+    TDM_TRY(document_create(reader, document_out));
+    reader->offset = 0;
+    fill(reader, (*document_out)->values);
+    return TDM_OK;
+}
+
 tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_out)
 {
-    struct reader reader = {.bytes = (char *)bytes.data, .size_bytes = bytes.size_bytes};
-    tdm_document *document;
-    size_t values_bytes;
+    struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes};
 
-    TDM_TRY(scan(&reader, 0));
-    if (bytes_left(&reader) != 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "packed value: it ends at offset %zu of %zu bytes",
-                         reader.offset, reader.size_bytes);
-    }
-    values_bytes = reader.values_count * sizeof(struct tdm_value);
-    document = calloc(1, sizeof(*document) + values_bytes + bytes.size_bytes);
-    if (document == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", reader.values_count,
-                         bytes.size_bytes);
-    }
-    document->bytes = (char *)document->values + values_bytes;
-    memcpy(document->bytes, bytes.data, bytes.size_bytes);
-    reader.bytes = document->bytes;
-    reader.offset = 0;
-    reader.unused = document->values + 1;
-    fill(&reader, document->values);
-    *document_out = document;
+    TDM_TRY(parse(&reader, document_out));
+    (*document_out)->release = NULL;
+    return TDM_OK;
+}
+
+tdm_status tdm__document_parse_borrowed(struct tdm_bytes bytes, void (*release)(void *arg),
+                                        void *arg, tdm_document **document_out)
+{
+    struct reader reader = {
+        .bytes = bytes.data, .size_bytes = bytes.size_bytes, .borrows = true};
+
+    TDM_TRY(parse(&reader, document_out));
+    (*document_out)->release = release;
+    (*document_out)->release_arg = arg;
     return TDM_OK;
 }
 
 void tdm_document_destroy(tdm_document *document)
 {
+    if (document == NULL) {
+        return;
+    }
+    if (document->release != NULL) {
+        document->release(document->release_arg);
+    }
     free(document);
 }
 
@@ -307,102 +525,8 @@ const tdm_value *tdm_document_root(const tdm_document *document)
     return document->values;
 }
 
-/* ---- reading ---------------------------------------------------------------------------- */
-
-static bool is_a(const tdm_value *value, enum tdm_value_kind kind)
+const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out)
 {
-    return value != NULL && value->kind == kind;
-}
-
-enum tdm_value_kind tdm_value_kind_of(const tdm_value *value)
-{
-    return value != NULL ? value->kind : TDM_NIL;
-}
-
-uint32_t tdm_value_count(const tdm_value *value)
-{
-    return is_a(value, TDM_ARRAY) || is_a(value, TDM_MAP) ? value->count : 0;
-}
-
-const tdm_value *tdm_value_at(const tdm_value *array, uint32_t index)
-{
-    return is_a(array, TDM_ARRAY) && index < array->count ? &array->as.values[index] : NULL;
-}
-
-const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char **key_out)
-{
-    const tdm_value *pair;
-
-    if (!is_a(map, TDM_MAP) || index >= map->count) {
-        return NULL;
-    }
-    pair = &map->as.values[2 * (size_t)index];
-    if (key_out != NULL) {
-        *key_out = tdm_value_string(&pair[0], NULL);
-    }
-    return &pair[1];
-}
-
-const tdm_value *tdm_value_find(const tdm_value *map, const char *key)
-{
-    for (uint32_t i = 0; is_a(map, TDM_MAP) && i < map->count; i++) {
-        const char *name = NULL;
-        const tdm_value *value = tdm_value_pair(map, i, &name);
-
-        if (name != NULL && strcmp(name, key) == 0) {
-            return value;
-        }
-    }
-    return NULL;
-}
-
-bool tdm__value_fits_int(const tdm_value *value)
-{
-    return is_a(value, TDM_INT) &&
-           (value->as.integer.negative || value->as.integer.bits <= INT64_MAX);
-}
-
-bool tdm__value_fits_uint(const tdm_value *value)
-{
-    return is_a(value, TDM_INT) && !value->as.integer.negative;
-}
-
-int64_t tdm_value_int(const tdm_value *value, int64_t otherwise)
-{
-    return tdm__value_fits_int(value) ? (int64_t)value->as.integer.bits : otherwise;
-}
-
-uint64_t tdm_value_uint(const tdm_value *value, uint64_t otherwise)
-{
-    return tdm__value_fits_uint(value) ? value->as.integer.bits : otherwise;
-}
-
-double tdm_value_double(const tdm_value *value, double otherwise)
-{
-    if (is_a(value, TDM_INT)) {
-        return value->as.integer.negative ? (double)(int64_t)value->as.integer.bits
-                                          : (double)value->as.integer.bits;
-    }
-    return is_a(value, TDM_DOUBLE) ? value->as.number : otherwise;
-}
-
-int tdm_value_bool(const tdm_value *value, int otherwise)
-{
-    return is_a(value, TDM_BOOL) ? value->as.truth : otherwise;
-}
-
-const char *tdm_value_string(const tdm_value *value, const char *otherwise)
-{
-    return is_a(value, TDM_STRING) ? value->as.data : otherwise;
-}
-
-struct tdm_bytes tdm_value_bytes(const tdm_value *value)
-{
-    struct tdm_bytes bytes = {NULL, 0};
-
-    if (is_a(value, TDM_BYTES)) {
-        bytes.data = value->as.data;
-        bytes.size_bytes = value->count;
-    }
-    return bytes;
+    *count_out = document->exts_count;
+    return document->exts;
 }

@@ -2,9 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 #include "runtime/wire/holes.h"
-#include "runtime/wire/value.h"
+#include "runtime/wire/writer.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { SHAPE_BYTES = 64, GROUPS_MAX = 32 };
@@ -45,6 +46,16 @@ static uint32_t items_count(const char *format)
     while (!group_ends(format)) {
         format = item_end(format);
         count++;
+    }
+    return count;
+}
+
+static uint32_t letters_count(const char *format, const char *letters)
+{
+    uint32_t count = 0;
+
+    for (const char *at = format; *at != '\0'; at++) {
+        count += strchr(letters, *at) != NULL ? 1 : 0;
     }
     return count;
 }
@@ -97,6 +108,20 @@ static tdm_status open_group(struct groups *groups, const char *format, const ch
     return TDM_OK;
 }
 
+static const char *unknown_text(char letter)
+{
+    switch (letter) {
+    case 'r':
+        return "r is only allowed among the arguments of a call or a put, but stands";
+    case 'R':
+        return "R is only allowed in calls and puts, but stands";
+    case 'h':
+        return "h is only allowed in calls and puts, but stands";
+    default:
+        return "unknown letter";
+    }
+}
+
 /* Letters known, groups closed, maps made of pairs. */
 static tdm_status check_format(const char *format, const char *letters)
 {
@@ -106,7 +131,7 @@ static tdm_status check_format(const char *format, const char *letters)
         tdm_status status = TDM_OK;
 
         if (strchr(letters, *at) == NULL) {
-            return bad_format(format, at, "unknown letter");
+            return bad_format(format, at, unknown_text(*at));
         }
         if (*at == '(' || *at == '{') {
             status = open_group(&groups, format, at);
@@ -153,6 +178,9 @@ static void pack_one(tdm_writer *writer, const char *item, struct arguments *arg
     case 'b':
         pack_bytes(writer, arguments);
         break;
+    case 'a':
+        tdm_write_ndarray(writer, va_arg(arguments->list, const struct tdm_ndarray *));
+        break;
     case 'v':
         tdm_write_value(writer, va_arg(arguments->list, const tdm_value *));
         break;
@@ -177,56 +205,11 @@ tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
 {
     struct arguments arguments;
 
-    TDM_TRY(check_format(format, "iuf?sbnvp(){}"));
+    TDM_TRY(check_format(format, "iuf?sbanvp(){}"));
     va_copy(arguments.list, args);
     tdm_write_array(writer, items_count(format));
     for (const char *at = format; *at != '\0'; at++) {
         pack_one(writer, at, &arguments);
-    }
-    va_end(arguments.list);
-    return tdm_writer_status(writer);
-}
-
-/* Where the letters r stand: every one must be an item of the whole, not of a group. */
-static tdm_status check_holes(const char *format, uint32_t holes_max)
-{
-    uint32_t holes_count = 0;
-    uint32_t in_items = 0;
-
-    for (const char *at = format; *at != '\0'; at = item_end(at)) {
-        in_items += *at == 'r' ? 1 : 0;
-    }
-    for (const char *at = format; *at != '\0'; at++) {
-        holes_count += *at == 'r' ? 1 : 0;
-    }
-    if (in_items != holes_count) {
-        return tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
-    }
-    if (holes_count > holes_max) {
-        return tdm__fail(TDM_E_LIMIT, "format \"%s\": %u references, at most %u", format,
-                         holes_count, holes_max);
-    }
-    return TDM_OK;
-}
-
-tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list args,
-                                struct tdm__holes *holes)
-{
-    struct arguments arguments;
-
-    holes->count = 0;
-    TDM_TRY(check_format(format, "iuf?sbnvp(){}r"));
-    TDM_TRY(check_holes(format, TDM__HOLES_MAX));
-    va_copy(arguments.list, args);
-    tdm_write_array(writer, items_count(format));
-    for (const char *at = format; *at != '\0'; at++) {
-        if (*at == 'r') {
-            holes->refs[holes->count] = va_arg(arguments.list, void *);
-            holes->offsets[holes->count] = tdm_writer_bytes(writer).size_bytes;
-            holes->count++;
-        } else {
-            pack_one(writer, at, &arguments);
-        }
     }
     va_end(arguments.list);
     return tdm_writer_status(writer);
@@ -243,14 +226,122 @@ tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
     return status;
 }
 
+/* ---- packing with holes ----------------------------------------------------------------- */
+
+/* Every r must be an item of the whole, not of a group. */
+static tdm_status check_refs(const char *format)
+{
+    uint32_t in_items = 0;
+
+    for (const char *at = format; *at != '\0'; at = item_end(at)) {
+        in_items += *at == 'r' ? 1 : 0;
+    }
+    return in_items == letters_count(format, "r")
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL, "format \"%s\": r inside a group", format);
+}
+
+/* Room for the holes of `format`; the counts stay 0. */
+static tdm_status holes_init(struct tdm__holes *holes, const char *format, tdm_writer *writer)
+{
+    uint32_t refs_count = letters_count(format, "r");
+    uint32_t links_count = letters_count(format, "Rh");
+    char *room;
+
+    *holes = (struct tdm__holes){.count = 0};
+    if (refs_count + links_count == 0) {
+        return TDM_OK;
+    }
+    if (refs_count + links_count > TDM__HOLES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "a format of %u references and handles, the limit is %d",
+                         refs_count + links_count, TDM__HOLES_MAX);
+    }
+    room = tdm__writer_attach(writer, refs_count * (sizeof(void *) + sizeof(size_t)) +
+                                          links_count * sizeof(struct tdm__link_hole));
+    if (room == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u references and handles", refs_count + links_count);
+    }
+    holes->refs = (void **)room;
+    holes->offsets = (size_t *)(holes->refs + refs_count);
+    holes->links = (struct tdm__link_hole *)(holes->offsets + refs_count);
+    return TDM_OK;
+}
+
+static void leave_hole(struct tdm__holes *holes, char letter, void *object, size_t offset)
+{
+    if (letter == 'r') {
+        holes->refs[holes->count] = object;
+        holes->offsets[holes->count++] = offset;
+    } else {
+        holes->links[holes->links_count++] =
+            (struct tdm__link_hole){object, offset, holes->count, letter};
+    }
+}
+
+tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list args,
+                                struct tdm__holes *holes)
+{
+    struct arguments arguments;
+
+    *holes = (struct tdm__holes){.count = 0};
+    TDM_TRY(check_format(format, "iuf?sbanvp(){}rRh"));
+    TDM_TRY(check_refs(format));
+    TDM_TRY(holes_init(holes, format, writer));
+    va_copy(arguments.list, args);
+    tdm_write_array(writer, items_count(format));
+    for (const char *at = format; *at != '\0'; at++) {
+        if (strchr("rRh", *at) != NULL) {
+            leave_hole(holes, *at, va_arg(arguments.list, void *),
+                       tdm_writer_bytes(writer).size_bytes);
+        } else {
+            pack_one(writer, at, &arguments);
+        }
+    }
+    va_end(arguments.list);
+    return tdm_writer_status(writer);
+}
+
+tdm_status tdm__fill_holes(tdm_writer *filled, struct tdm_bytes packed,
+                           const struct tdm__holes *holes, tdm__fill_fn *fn, void *arg)
+{
+    const char *bytes = packed.data;
+    size_t from = 0;
+    uint32_t ref = 0;
+    uint32_t link = 0;
+
+    while (ref < holes->count || link < holes->links_count) {
+        bool is_ref = link == holes->links_count || ref < holes->links[link].refs_before;
+        size_t to = is_ref ? holes->offsets[ref] : holes->links[link].offset;
+
+        tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
+        from = to;
+        if (is_ref) {
+            TDM_TRY(fn(arg, filled, 'r', holes->refs[ref++]));
+        } else {
+            TDM_TRY(fn(arg, filled, holes->links[link].letter, holes->links[link].object));
+            link++;
+        }
+    }
+    tdm_write_packed(filled, (struct tdm_bytes){bytes + from, packed.size_bytes - from});
+    return tdm_writer_status(filled);
+}
+
 /* ---- unpacking -------------------------------------------------------------------------- */
 
 static const char *kind_text(const tdm_value *value)
 {
     static const char *const texts[] = {
-        [TDM_NIL] = "nil",         [TDM_BOOL] = "a bool",     [TDM_INT] = "an integer",
-        [TDM_DOUBLE] = "a double", [TDM_STRING] = "a string", [TDM_BYTES] = "bytes",
-        [TDM_ARRAY] = "an array",  [TDM_MAP] = "a map",
+        [TDM_NIL] = "nil",
+        [TDM_BOOL] = "a bool",
+        [TDM_INT] = "an integer",
+        [TDM_DOUBLE] = "a double",
+        [TDM_STRING] = "a string",
+        [TDM_BYTES] = "bytes",
+        [TDM_ARRAY] = "an array",
+        [TDM_MAP] = "a map",
+        [TDM_NDARRAY] = "an ndarray",
+        [TDM_REFERENCE] = "a reference",
+        [TDM_HANDLE] = "an actor's handle",
     };
 
     return value != NULL ? texts[value->kind] : "nothing";
@@ -260,8 +351,9 @@ static const char *kind_text(const tdm_value *value)
 static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
 {
     static const char *const letters[] = {
-        [TDM_NIL] = "n",    [TDM_BOOL] = "?",  [TDM_INT] = "i",    [TDM_DOUBLE] = "f",
-        [TDM_STRING] = "s", [TDM_BYTES] = "b", [TDM_ARRAY] = "()", [TDM_MAP] = "{}",
+        [TDM_NIL] = "n",     [TDM_BOOL] = "?",      [TDM_INT] = "i",    [TDM_DOUBLE] = "f",
+        [TDM_STRING] = "s",  [TDM_BYTES] = "b",     [TDM_ARRAY] = "()", [TDM_MAP] = "{}",
+        [TDM_NDARRAY] = "a", [TDM_REFERENCE] = "R", [TDM_HANDLE] = "h",
     };
     size_t used = 1;
     uint32_t count = tdm_value_count(array);
@@ -297,6 +389,12 @@ static const char *wanted_text(char letter)
         return "a string";
     case 'b':
         return "bytes";
+    case 'a':
+        return "an ndarray";
+    case 'R':
+        return "a reference";
+    case 'h':
+        return "an actor's handle";
     case '(':
         return "an array";
     default:
@@ -321,6 +419,12 @@ static bool matches(const tdm_value *value, char letter)
         return kind == TDM_STRING || kind == TDM_NIL;
     case 'b':
         return kind == TDM_BYTES;
+    case 'a':
+        return kind == TDM_NDARRAY;
+    case 'R':
+        return kind == TDM_REFERENCE;
+    case 'h':
+        return kind == TDM_HANDLE;
     case '(':
         return kind == TDM_ARRAY;
     case 'n':
@@ -371,10 +475,13 @@ static tdm_status check_values(const tdm_value *array, const char *format, const
         tdm_status status = TDM_OK;
         char inner[SHAPE_BYTES];
 
+        if (matches(value, *format) && *format != '(') {
+            continue; /* as nearly always: no text is needed */
+        }
         (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index + 1);
         if (!matches(value, *format)) {
             status = mismatch(inner, *format, value);
-        } else if (*format == '(') {
+        } else {
             status = check_values(value, format + 1, inner);
         }
         if (status != TDM_OK) {
@@ -414,6 +521,9 @@ static void fill_one(const tdm_value *value, char letter, struct arguments *argu
     case 'b':
         fill_bytes(value, arguments);
         break;
+    case 'a':
+        *va_arg(arguments->list, struct tdm_ndarray *) = *value->as.ndarray;
+        break;
     case 'v':
         *va_arg(arguments->list, const tdm_value **) = value;
         break;
@@ -422,28 +532,38 @@ static void fill_one(const tdm_value *value, char letter, struct arguments *argu
     }
 }
 
-static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments)
+/* `*opened` is the next of the objects made of references and handles. */
+static void fill_values(const tdm_value *array, const char *format, struct arguments *arguments,
+                        void *const **opened)
 {
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
         const tdm_value *value = tdm_value_at(array, index);
 
         if (*format == '(') {
-            fill_values(value, format + 1, arguments);
+            fill_values(value, format + 1, arguments, opened);
+        } else if (*format == 'R' || *format == 'h') {
+            *va_arg(arguments->list, void **) = *(*opened)++;
         } else {
             fill_one(value, *format, arguments);
         }
     }
 }
 
-tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args)
+static void unpack(const tdm_value *array, const char *format, va_list args,
+                   void *const *opened)
 {
     struct arguments arguments;
 
-    TDM_TRY(check_format(format, "iuf?sbnv()"));
-    TDM_TRY(check_values(array, format, ""));
     va_copy(arguments.list, args);
-    fill_values(array, format, &arguments);
+    fill_values(array, format, &arguments, &opened);
     va_end(arguments.list);
+}
+
+tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args)
+{
+    TDM_TRY(check_format(format, "iuf?sbanv()"));
+    TDM_TRY(check_values(array, format, ""));
+    unpack(array, format, args, NULL);
     return TDM_OK;
 }
 
@@ -455,5 +575,76 @@ tdm_status tdm_unpack(const tdm_value *array, const char *format, ...)
     va_start(args, format);
     status = tdm_unpack_va(array, format, args);
     va_end(args);
+    return status;
+}
+
+/* ---- unpacking with hooks --------------------------------------------------------------- */
+
+/* What the references and handles of a format were opened as. */
+struct opened {
+    const struct tdm__unpack_hooks *hooks;
+    void **objects; /* owned, and so are the objects until they are filled */
+    char *letters;  /* in the same memory */
+    uint32_t count;
+};
+
+static tdm_status open_values(struct opened *opened, const tdm_value *array, const char *format)
+{
+    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+        const tdm_value *value = tdm_value_at(array, index);
+
+        if (*format == '(') {
+            TDM_TRY(open_values(opened, value, format + 1));
+        } else if (*format == 'R' || *format == 'h') {
+            TDM_TRY(opened->hooks->open(opened->hooks->arg, *format, tdm__value_ext(value),
+                                        &opened->objects[opened->count]));
+            opened->letters[opened->count++] = *format;
+        }
+    }
+    return TDM_OK;
+}
+
+static void drop_opened(struct opened *opened)
+{
+    while (opened->count > 0) {
+        opened->count--;
+        opened->hooks->drop(opened->hooks->arg, opened->letters[opened->count],
+                            opened->objects[opened->count]);
+    }
+}
+
+static tdm_status unpack_opening(const tdm_value *array, const char *format, va_list args,
+                                 struct opened *opened)
+{
+    tdm_status status = open_values(opened, array, format);
+
+    if (status == TDM_OK) {
+        unpack(array, format, args, opened->objects);
+    } else {
+        drop_opened(opened);
+    }
+    return status;
+}
+
+tdm_status tdm__unpack_with(const tdm_value *array, const char *format, va_list args,
+                            const struct tdm__unpack_hooks *hooks)
+{
+    uint32_t count = letters_count(format, "Rh");
+    struct opened opened = {.hooks = hooks};
+    tdm_status status;
+
+    TDM_TRY(check_format(format, "iuf?sbanv()Rh"));
+    TDM_TRY(check_values(array, format, ""));
+    if (count == 0) {
+        unpack(array, format, args, NULL);
+        return TDM_OK;
+    }
+    opened.objects = malloc(count * (sizeof(void *) + 1));
+    if (opened.objects == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u references and handles", count);
+    }
+    opened.letters = (char *)(opened.objects + count);
+    status = unpack_opening(array, format, args, &opened);
+    free(opened.objects);
     return status;
 }

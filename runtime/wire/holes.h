@@ -1,22 +1,58 @@
-/* holes.h - packing the arguments of a call around values that are not there yet. */
+/* holes.h - packing and unpacking around objects that only the layer above knows. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_RUNTIME_HOLES_H
 #define TDM_RUNTIME_HOLES_H
 
-#include <tandem/value.h>
+#include "runtime/wire/value.h"
 
-enum { TDM__HOLES_MAX = 16 };
+/* ---- packing ---------------------------------------------------------------------------- */
 
-/* Value i of those missing belongs before byte offsets[i] of what was packed. */
-struct tdm__holes {
-    uint32_t count;
-    void *refs[TDM__HOLES_MAX];
-    size_t offsets[TDM__HOLES_MAX];
+enum { TDM__HOLES_MAX = 4096 }; /* of both kinds together, in one format */
+
+/* A reference or a handle that is passed on. */
+struct tdm__link_hole {
+    void *object;
+    size_t offset;        /* its extension belongs before this byte of what was packed */
+    uint32_t refs_before; /* letters r in front of it */
+    char letter;          /* R or h */
 };
 
-/* tdm_pack_va(), with one more letter: r takes a pointer and leaves a hole for one value.  Not
- * inside ( ) or { }. */
+/* All lists are borrowed from the writer, until it is cleared or destroyed. */
+struct tdm__holes {
+    uint32_t count; /* of the letters r */
+    void **refs;
+    size_t *offsets; /* value i belongs before byte offsets[i] of what was packed */
+    uint32_t links_count;
+    struct tdm__link_hole *links; /* in order */
+};
+
+/* tdm_pack_va(), with three more letters, which take a pointer and leave a hole: r for one
+ * value, not inside ( ) or { }; R for a reference, h for a handle, anywhere.  What is packed is
+ * no value until all holes are filled. */
 tdm_status tdm__pack_with_holes(tdm_writer *writer, const char *format, va_list args,
                                 struct tdm__holes *holes);
+
+/* Writes what belongs in a hole of that letter: exactly one value. */
+typedef tdm_status tdm__fill_fn(void *arg, tdm_writer *writer, char letter, void *object);
+
+/* Copies `packed`, what tdm__pack_with_holes() wrote, with every hole filled by fn, in order.
+ * Arrays behind a hole may lose their alignment; readers then copy them. */
+tdm_status tdm__fill_holes(tdm_writer *filled, struct tdm_bytes packed,
+                           const struct tdm__holes *holes, tdm__fill_fn *fn, void *arg);
+
+/* ---- unpacking -------------------------------------------------------------------------- */
+
+struct tdm__unpack_hooks {
+    /* Makes the object that a reference (R) or a handle (h) stands for. */
+    tdm_status (*open)(void *arg, char letter, struct tdm_bytes bytes, void **object_out);
+    /* Undoes open, because a later one failed. */
+    void (*drop)(void *arg, char letter, void *object);
+    void *arg;
+};
+
+/* tdm_unpack_va(), with two more letters: R and h fill a pointer with what the hook opened,
+ * and the caller owns it.  Nothing is filled or left open on failure. */
+tdm_status tdm__unpack_with(const tdm_value *array, const char *format, va_list args,
+                            const struct tdm__unpack_hooks *hooks);
 
 #endif

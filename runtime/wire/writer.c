@@ -1,73 +1,169 @@
-/* writer.c - packs values, with msgpack-c, into a growing buffer. */
+/* writer.c - packs values, with msgpack-c, into a growing buffer, given memory or nothing. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/error.h"
-#include "runtime/wire/value.h"
+#include "runtime/wire/writer.h"
 
-/* Most calls pack a few values: room for them, rather than a heap's page for each call. */
-#define MSGPACK_SBUFFER_INIT_SIZE 256
+#include "runtime/error.h"
+
 #include <msgpack.h>
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Most calls pack a few values: room for them, rather than a heap's page for each call. */
+enum { FIRST_BYTES = 256 };
+
+enum mode { GROWING, COUNTING, OVER };
+
 struct tdm_writer {
-    msgpack_sbuffer buffer; /* owned */
     msgpack_packer packer;
-    bool failed; /* out of memory once: nothing is written any more */
+    enum mode mode;
+    char *data; /* GROWING: owned; OVER: borrowed; COUNTING: NULL */
+    size_t size_bytes;
+    size_t capacity_bytes;
+    tdm_status failed; /* the first failure: nothing is written any more */
+    const char *why;   /* of the failure; static */
+    void *attached;    /* owned; tdm__writer_attach() */
 };
 
+/* ---- room ------------------------------------------------------------------------------- */
+
+void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
+{
+    if (writer->failed == TDM_OK) {
+        writer->failed = status;
+        writer->why = why;
+    }
+}
+
+static void grow(tdm_writer *writer, size_t wanted_bytes)
+{
+    size_t capacity_bytes = 2 * writer->capacity_bytes;
+    char *data;
+
+    capacity_bytes = capacity_bytes < FIRST_BYTES ? FIRST_BYTES : capacity_bytes;
+    capacity_bytes = capacity_bytes < wanted_bytes ? wanted_bytes : capacity_bytes;
+    data = realloc(writer->data, capacity_bytes);
+    if (data == NULL) {
+        tdm__writer_fail(writer, TDM_E_NOMEM, "no memory for more");
+        return;
+    }
+    writer->data = data;
+    writer->capacity_bytes = capacity_bytes;
+}
+
+static void make_room(tdm_writer *writer, size_t size_bytes)
+{
+    if (size_bytes <= writer->capacity_bytes - writer->size_bytes) {
+        return;
+    }
+    if (writer->mode == OVER) {
+        tdm__writer_fail(writer, TDM_E_LIMIT, "more than the memory it was given holds");
+    } else if (size_bytes > SIZE_MAX / 4 - writer->size_bytes) {
+        tdm__writer_fail(writer, TDM_E_NOMEM, "no memory for more");
+    } else {
+        grow(writer, writer->size_bytes + size_bytes);
+    }
+}
+
+/* What msgpack-c calls. */
 static int append(void *data, const char *bytes, size_t size_bytes)
 {
     tdm_writer *writer = data;
 
-    if (writer->failed || msgpack_sbuffer_write(&writer->buffer, bytes, size_bytes) != 0) {
-        writer->failed = true;
-        return -1;
+    if (writer->failed == TDM_OK && writer->mode != COUNTING) {
+        make_room(writer, size_bytes);
     }
+    if (writer->failed != TDM_OK || size_bytes == 0) {
+        return 0; /* the writer remembers */
+    }
+    if (writer->mode != COUNTING) {
+        memcpy(writer->data + writer->size_bytes, bytes, size_bytes);
+    }
+    writer->size_bytes += size_bytes;
     return 0;
 }
 
-tdm_status tdm_writer_create(tdm_writer **writer_out)
+void tdm__writer_append(tdm_writer *writer, const void *data, size_t size_bytes)
+{
+    (void)append(writer, data, size_bytes);
+}
+
+void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes)
+{
+    free(writer->attached);
+    writer->attached = malloc(size_bytes);
+    return writer->attached;
+}
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
+                                tdm_writer **writer_out)
 {
     tdm_writer *writer = calloc(1, sizeof(*writer));
 
     if (writer == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a writer");
     }
-    msgpack_sbuffer_init(&writer->buffer);
+    writer->mode = mode;
+    writer->data = memory;
+    writer->capacity_bytes = size_bytes;
     msgpack_packer_init(&writer->packer, writer, append);
     *writer_out = writer;
     return TDM_OK;
 }
 
+tdm_status tdm_writer_create(tdm_writer **writer_out)
+{
+    return writer_create(GROWING, NULL, 0, writer_out);
+}
+
+tdm_status tdm__writer_create_counting(tdm_writer **writer_out)
+{
+    return writer_create(COUNTING, NULL, 0, writer_out);
+}
+
+tdm_status tdm__writer_create_over(void *memory, size_t size_bytes, tdm_writer **writer_out)
+{
+    return writer_create(OVER, memory, size_bytes, writer_out);
+}
+
 void tdm_writer_destroy(tdm_writer *writer)
 {
     if (writer != NULL) {
-        msgpack_sbuffer_destroy(&writer->buffer);
+        if (writer->mode == GROWING) {
+            free(writer->data);
+        }
+        free(writer->attached);
         free(writer);
     }
 }
 
 void tdm_writer_clear(tdm_writer *writer)
 {
-    msgpack_sbuffer_clear(&writer->buffer);
-    writer->failed = false;
+    writer->size_bytes = 0;
+    writer->failed = TDM_OK;
+    free(writer->attached);
+    writer->attached = NULL;
 }
 
 struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer)
 {
-    struct tdm_bytes bytes = {writer->buffer.data, writer->buffer.size};
+    struct tdm_bytes bytes = {writer->data, writer->size_bytes};
 
     return bytes;
 }
 
 tdm_status tdm_writer_status(const tdm_writer *writer)
 {
-    if (writer->failed) {
-        return tdm__fail(TDM_E_NOMEM, "packing values after %zu bytes", writer->buffer.size);
+    if (writer->failed != TDM_OK) {
+        return tdm__fail(writer->failed, "packing values after %zu bytes: %s",
+                         writer->size_bytes, writer->why);
     }
     return TDM_OK;
 }
+
+/* ---- values ----------------------------------------------------------------------------- */
 
 void tdm_write_int(tdm_writer *writer, int64_t value)
 {
@@ -93,11 +189,11 @@ void tdm_write_bool(tdm_writer *writer, int value)
 static void write_text(tdm_writer *writer, const char *text, size_t length)
 {
     if (length > UINT32_MAX) {
-        writer->failed = true; /* no msgpack header can hold it */
+        tdm__writer_fail(writer, TDM_E_LIMIT, "a string of 4 GiB or more");
         return;
     }
     (void)msgpack_pack_str(&writer->packer, length);
-    (void)append(writer, text, length);
+    tdm__writer_append(writer, text, length);
 }
 
 void tdm_write_string(tdm_writer *writer, const char *text)
@@ -112,11 +208,11 @@ void tdm_write_string(tdm_writer *writer, const char *text)
 void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes)
 {
     if (size_bytes > UINT32_MAX) {
-        writer->failed = true;
+        tdm__writer_fail(writer, TDM_E_LIMIT, "bytes of 4 GiB or more");
         return;
     }
     (void)msgpack_pack_bin(&writer->packer, size_bytes);
-    (void)append(writer, data, size_bytes);
+    tdm__writer_append(writer, data, size_bytes);
 }
 
 void tdm_write_nil(tdm_writer *writer)
@@ -132,6 +228,28 @@ void tdm_write_array(tdm_writer *writer, uint32_t values_count)
 void tdm_write_map(tdm_writer *writer, uint32_t pairs_count)
 {
     (void)msgpack_pack_map(&writer->packer, pairs_count);
+}
+
+void tdm__writer_append_ext(tdm_writer *writer, enum tdm__ext type, size_t size_bytes)
+{
+    const uint8_t head[] = {0xc9,
+                            (uint8_t)(size_bytes >> 24),
+                            (uint8_t)(size_bytes >> 16),
+                            (uint8_t)(size_bytes >> 8),
+                            (uint8_t)size_bytes,
+                            (uint8_t)type};
+
+    tdm__writer_append(writer, head, sizeof(head));
+}
+
+void tdm__write_ext(tdm_writer *writer, enum tdm__ext type, struct tdm_bytes bytes)
+{
+    if (bytes.size_bytes > TDM__EXT_BYTES_MAX) {
+        tdm__writer_fail(writer, TDM_E_LIMIT, "a reference or handle of more than 512 bytes");
+        return;
+    }
+    tdm__writer_append_ext(writer, type, bytes.size_bytes);
+    tdm__writer_append(writer, bytes.data, bytes.size_bytes);
 }
 
 static void write_children(tdm_writer *writer, const tdm_value *value, uint64_t count)
@@ -178,10 +296,19 @@ void tdm_write_value(tdm_writer *writer, const tdm_value *value)
         tdm_write_map(writer, value->count);
         write_children(writer, value, 2 * (uint64_t)value->count);
         break;
+    case TDM_NDARRAY:
+        tdm_write_ndarray(writer, value->as.ndarray);
+        break;
+    case TDM_REFERENCE:
+        tdm__write_ext(writer, TDM__EXT_REFERENCE, tdm__value_ext(value));
+        break;
+    case TDM_HANDLE:
+        tdm__write_ext(writer, TDM__EXT_HANDLE, tdm__value_ext(value));
+        break;
     }
 }
 
 void tdm_write_packed(tdm_writer *writer, struct tdm_bytes one_value)
 {
-    (void)append(writer, one_value.data, one_value.size_bytes);
+    tdm__writer_append(writer, one_value.data, one_value.size_bytes);
 }

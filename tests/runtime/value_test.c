@@ -270,7 +270,8 @@ static void what_is_no_value_is_refused(void **state)
     (void)state;
     assert_refused("", 0, "1 bytes wanted at offset 0");
     assert_refused("\xc1", 1, "unknown type 0xc1");
-    assert_refused("\xd4\x01\x02", 3, "unknown type 0xd4");
+    assert_refused("\xd4\x04\x02", 3, "unknown extension type 4 at offset 1");
+    assert_refused("\xc7\x01\xff\x02", 4, "unknown extension type 255 at offset 2");
     assert_refused("\xc0\xc0", 2, "it ends at offset 1 of 2 bytes");
     assert_refused("\xcf\x01", 2, "8 bytes wanted");
     assert_refused("\xa3"

@@ -1,0 +1,142 @@
+/* ndarray.c - n-dimensional arrays: their sizes, and how they are packed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The body of the extension (docs/protocols/values.md): version, dtype, number of dimensions
+ * and number of padding bytes, a byte each; the shape, 8 big-endian bytes a dimension; zeros up
+ * to the next multiple of 64 from the start of the stream; the data. */
+#include "runtime/wire/ndarray.h"
+
+#include "runtime/error.h"
+#include "runtime/wire/writer.h"
+
+#include <endian.h>
+#include <string.h>
+
+enum { VERSION = 1, FIXED_BYTES = 4, DIM_BYTES = 8, EXT_HEAD_BYTES = 6 };
+
+uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
+{
+    uint64_t size_bytes = tdm_dtype_bytes(ndarray->dtype);
+    bool overflow = size_bytes == 0 || ndarray->dims_count > TDM_NDARRAY_DIMS_MAX;
+
+    if (overflow) {
+        return UINT64_MAX;
+    }
+    for (uint32_t i = 0; i < ndarray->dims_count; i++) {
+        if (ndarray->shape[i] == 0) {
+            return 0; /* however large the others are */
+        }
+        overflow |= __builtin_mul_overflow(size_bytes, ndarray->shape[i], &size_bytes);
+    }
+    return overflow ? UINT64_MAX : size_bytes;
+}
+
+/* ---- writing ---------------------------------------------------------------------------- */
+
+static size_t head_bytes(uint32_t dims_count)
+{
+    return FIXED_BYTES + DIM_BYTES * (size_t)dims_count;
+}
+
+static size_t padding_at(size_t offset)
+{
+    return -offset % TDM__NDARRAY_ALIGNMENT;
+}
+
+static void append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray, size_t padding)
+{
+    uint8_t head[FIXED_BYTES + DIM_BYTES * TDM_NDARRAY_DIMS_MAX] = {
+        VERSION, (uint8_t)ndarray->dtype, (uint8_t)ndarray->dims_count, (uint8_t)padding};
+    static const uint8_t zeros[TDM__NDARRAY_ALIGNMENT];
+
+    for (uint32_t i = 0; i < ndarray->dims_count; i++) {
+        uint64_t dim = htobe64(ndarray->shape[i]);
+
+        memcpy(head + head_bytes(i), &dim, sizeof(dim));
+    }
+    tdm__writer_append(writer, head, head_bytes(ndarray->dims_count));
+    tdm__writer_append(writer, zeros, padding);
+}
+
+void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray)
+{
+    uint64_t size_bytes = tdm_ndarray_bytes(ndarray);
+    size_t head;
+    size_t padding;
+
+    if (size_bytes == UINT64_MAX || (size_bytes > 0 && ndarray->data == NULL)) {
+        tdm__writer_fail(writer, TDM_E_INVAL,
+                         "an array without data, or of an impossible dtype or shape");
+        return;
+    }
+    head = head_bytes(ndarray->dims_count);
+    padding = padding_at(tdm_writer_bytes(writer).size_bytes + EXT_HEAD_BYTES + head);
+    if (size_bytes > UINT32_MAX - head - padding) {
+        tdm__writer_fail(writer, TDM_E_LIMIT, "an array of 4 GiB or more");
+        return;
+    }
+    tdm__writer_append_ext(writer, TDM__EXT_NDARRAY, head + padding + size_bytes);
+    append_head(writer, ndarray, padding);
+    tdm__writer_append(writer, ndarray->data, size_bytes);
+}
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+static tdm_status wrong(size_t offset, const char *what, uint64_t value)
+{
+    return tdm__fail(TDM_E_PROTOCOL, "packed array at offset %zu: %s %llu", offset, what,
+                     (unsigned long long)value);
+}
+
+static tdm_status check_padding(const uint8_t *zeros, size_t padding, size_t offset)
+{
+    if (padding >= TDM__NDARRAY_ALIGNMENT) {
+        return wrong(offset, "padding bytes", padding);
+    }
+    for (size_t i = 0; i < padding; i++) {
+        if (zeros[i] != 0) {
+            return wrong(offset, "a padding byte is", zeros[i]);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__ndarray_read(struct tdm_bytes body, size_t offset,
+                             struct tdm_ndarray *ndarray_out)
+{
+    const uint8_t *bytes = body.data;
+    struct tdm_ndarray ndarray = {.dims_count = 0};
+    size_t padding;
+    size_t head;
+
+    if (body.size_bytes < FIXED_BYTES) {
+        return wrong(offset, "its head is missing, bytes:", body.size_bytes);
+    }
+    ndarray.dtype = (enum tdm_dtype)bytes[1];
+    ndarray.dims_count = bytes[2];
+    padding = bytes[3];
+    if (bytes[0] != VERSION) {
+        return wrong(offset, "unknown version", bytes[0]);
+    }
+    if (tdm_dtype_bytes(ndarray.dtype) == 0) {
+        return wrong(offset, "unknown dtype", bytes[1]);
+    }
+    if (ndarray.dims_count > TDM_NDARRAY_DIMS_MAX) {
+        return wrong(offset, "more than 8 dimensions:", ndarray.dims_count);
+    }
+    head = head_bytes(ndarray.dims_count);
+    if (body.size_bytes < head + padding) {
+        return wrong(offset, "its head is cut short, bytes:", body.size_bytes);
+    }
+    TDM_TRY(check_padding(bytes + head, padding, offset));
+    for (uint32_t i = 0; i < ndarray.dims_count; i++) {
+        memcpy(&ndarray.shape[i], bytes + head_bytes(i), DIM_BYTES);
+        ndarray.shape[i] = be64toh(ndarray.shape[i]);
+    }
+    ndarray.data = bytes + head + padding;
+    if (tdm_ndarray_bytes(&ndarray) != body.size_bytes - head - padding) {
+        return wrong(offset, "its shape and dtype do not make its bytes:",
+                     body.size_bytes - head - padding);
+    }
+    *ndarray_out = ndarray;
+    return TDM_OK;
+}
