@@ -20,6 +20,7 @@ struct tdm_writer {
     char *data; /* GROWING: owned; OVER: borrowed; COUNTING: NULL */
     size_t size_bytes;
     size_t capacity_bytes;
+    size_t left_bytes; /* of the capacity; 0 once failed */
     tdm_status failed; /* the first failure: nothing is written any more */
     const char *why;   /* of the failure; static */
     void *attached;    /* owned; tdm__writer_attach() */
@@ -32,10 +33,11 @@ void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
     if (writer->failed == TDM_OK) {
         writer->failed = status;
         writer->why = why;
+        writer->left_bytes = 0;
     }
 }
 
-static void grow(tdm_writer *writer, size_t wanted_bytes)
+static bool grow(tdm_writer *writer, size_t wanted_bytes)
 {
     size_t capacity_bytes = 2 * writer->capacity_bytes;
     char *data;
@@ -45,24 +47,35 @@ static void grow(tdm_writer *writer, size_t wanted_bytes)
     data = realloc(writer->data, capacity_bytes);
     if (data == NULL) {
         tdm__writer_fail(writer, TDM_E_NOMEM, "no memory for more");
-        return;
+        return false;
     }
     writer->data = data;
     writer->capacity_bytes = capacity_bytes;
+    writer->left_bytes = capacity_bytes - writer->size_bytes;
+    return true;
 }
 
-static void make_room(tdm_writer *writer, size_t size_bytes)
+/* False where nothing is to be copied: after a failure, and when only counting. */
+static bool make_room(tdm_writer *writer, size_t size_bytes)
 {
-    if (size_bytes <= writer->capacity_bytes - writer->size_bytes) {
-        return;
+    if (writer->failed != TDM_OK) {
+        return false;
     }
-    if (writer->mode == OVER) {
-        tdm__writer_fail(writer, TDM_E_LIMIT, "more than the memory it was given holds");
-    } else if (size_bytes > SIZE_MAX / 4 - writer->size_bytes) {
+    if (size_bytes > SIZE_MAX / 4 - writer->size_bytes) {
         tdm__writer_fail(writer, TDM_E_NOMEM, "no memory for more");
-    } else {
-        grow(writer, writer->size_bytes + size_bytes);
+        return false;
     }
+    switch (writer->mode) {
+    case GROWING:
+        return grow(writer, writer->size_bytes + size_bytes);
+    case COUNTING:
+        writer->size_bytes += size_bytes;
+        return false;
+    case OVER:
+        tdm__writer_fail(writer, TDM_E_LIMIT, "more than the memory it was given holds");
+        return false;
+    }
+    return false;
 }
 
 /* What msgpack-c calls. */
@@ -70,16 +83,13 @@ static int append(void *data, const char *bytes, size_t size_bytes)
 {
     tdm_writer *writer = data;
 
-    if (writer->failed == TDM_OK && writer->mode != COUNTING) {
-        make_room(writer, size_bytes);
+    if (size_bytes == 0 ||
+        (size_bytes > writer->left_bytes && !make_room(writer, size_bytes))) {
+        return 0; /* a failure is remembered */
     }
-    if (writer->failed != TDM_OK || size_bytes == 0) {
-        return 0; /* the writer remembers */
-    }
-    if (writer->mode != COUNTING) {
-        memcpy(writer->data + writer->size_bytes, bytes, size_bytes);
-    }
+    memcpy(writer->data + writer->size_bytes, bytes, size_bytes);
     writer->size_bytes += size_bytes;
+    writer->left_bytes -= size_bytes;
     return 0;
 }
 
@@ -108,6 +118,7 @@ static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
     writer->mode = mode;
     writer->data = memory;
     writer->capacity_bytes = size_bytes;
+    writer->left_bytes = size_bytes;
     msgpack_packer_init(&writer->packer, writer, append);
     *writer_out = writer;
     return TDM_OK;
@@ -142,9 +153,12 @@ void tdm_writer_destroy(tdm_writer *writer)
 void tdm_writer_clear(tdm_writer *writer)
 {
     writer->size_bytes = 0;
+    writer->left_bytes = writer->capacity_bytes;
     writer->failed = TDM_OK;
-    free(writer->attached);
-    writer->attached = NULL;
+    if (writer->attached != NULL) {
+        free(writer->attached);
+        writer->attached = NULL;
+    }
 }
 
 struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer)
