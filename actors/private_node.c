@@ -88,13 +88,23 @@ struct daemon_words {
     char cpus[16];
     char gpus[16];
     char gpu_bytes[32];
-    char *argv[12];
+    char *argv[13];
 };
 
 static void add_word(struct daemon_words *words, uint32_t *count, const char *name, char *value)
 {
     words->argv[(*count)++] = (char *)(uintptr_t)name;
     words->argv[(*count)++] = value;
+}
+
+static bool prints_logs(const struct tdm_runtime_options *options)
+{
+    const char *wanted = getenv("TANDEM_LOG_TO_DRIVER");
+
+    if (options->log_to_driver != 0) {
+        return options->log_to_driver > 0;
+    }
+    return wanted == NULL || strcmp(wanted, "0") != 0;
 }
 
 static void write_words(const struct tdm_runtime_options *options, struct daemon_words *words)
@@ -118,6 +128,9 @@ static void write_words(const struct tdm_runtime_options *options, struct daemon
     }
     if (options->directory != NULL) {
         add_word(words, &count, "--directory", (char *)(uintptr_t)options->directory);
+    }
+    if (prints_logs(options)) {
+        words->argv[count++] = (char *)(uintptr_t) "--print-logs";
     }
     words->argv[count] = NULL;
 }

@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONTROL_FD = 3, ORDER_FDS_MAX = 3, PARKED_FD_MIN = 64 };
+enum { CONTROL_FD = 3, ORDER_FDS_MAX = 4, PARKED_FD_MIN = 64 };
 
 static uint32_t count_threads(void)
 {
@@ -89,7 +89,7 @@ static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t
         _exit(1);
     }
     if (fds_count == ORDER_FDS_MAX &&
-        (dup2(parked[2], STDOUT_FILENO) < 0 || dup2(parked[2], STDERR_FILENO) < 0)) {
+        (dup2(parked[2], STDOUT_FILENO) < 0 || dup2(parked[3], STDERR_FILENO) < 0)) {
         _exit(1);
     }
     (void)syscall(SYS_close_range, TDM__WORKER_BOOTSTRAP_FD + 1, ~0U, 0);
@@ -137,7 +137,7 @@ static bool take_order(int signals)
     if (tdm__fds_receive(CONTROL_FD, &order, &got, fds, &fds_count) != TDM_OK || got == 0) {
         _exit(0); /* the daemon closed the line */
     }
-    if (got != sizeof(order) || fds_count != (order.has_output != 0 ? 3U : 2U)) {
+    if (got != sizeof(order) || fds_count != (order.has_output != 0 ? 4U : 2U)) {
         tdm__log(TDM__ERROR, "template", "an order of %zu bytes and %u descriptors", got,
                  fds_count);
         _exit(1);

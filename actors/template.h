@@ -10,7 +10,7 @@
  * threaded and with nothing open but the control socket (SOCK_SEQPACKET, descriptor 3).
  *
  *   daemon → template   struct tdm__template_order, with the descriptors {daemon socket,
- *                       bootstrap file} and, if there is one, {output}
+ *                       bootstrap file} and, if they are kept, {stdout, stderr}
  *   template → daemon   struct tdm__template_news: FORKED with the child's pidfd, or REFUSED
  *                       (it runs threads: the daemon executes each worker instead), or ENDED
  *                       with the child's wait status

@@ -228,6 +228,7 @@ _Noreturn static void worker_main(void)
     static struct tdm__worker worker;
     tdm_status status;
 
+    (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a file, read while it grows */
     tdm__log_init("worker");
     tdm__mailbox_init(&worker.mailbox, MAILBOX_CAPACITY);
     status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);

@@ -28,6 +28,7 @@ static void print_help(void)
                  "  --gpus N           virtual GPUs that it offers (%d)\n"
                  "  --gpu-bytes N      of memory on each (%llu)\n"
                  "  --resource NAME=N  that it offers too; may be repeated\n"
+                 "  --print-logs       what workers print comes out here, prefixed\n"
                  "  --private          end with the process at the other end of descriptor 3\n",
                  (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
 }
@@ -122,6 +123,9 @@ static bool read_option(int letter, struct cli_daemon_options *options)
     case 'p':
         options->is_private = true;
         return true;
+    case 'O':
+        options->print_logs = true;
+        return true;
     case 'd':
         options->directory = optarg;
         return true;
@@ -176,6 +180,7 @@ static int next_letter(int argc, char **argv)
 {
     static const struct option words[] = {
         {"private", no_argument, NULL, 'p'},
+        {"print-logs", no_argument, NULL, 'O'},
         {"directory", required_argument, NULL, 'd'},
         {"redis", required_argument, NULL, 'r'},
         {"cluster", required_argument, NULL, 'c'},

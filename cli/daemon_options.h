@@ -11,6 +11,7 @@
 /* Texts are borrowed from argv and the environment, except `name`. */
 struct cli_daemon_options {
     bool is_private;         /* belongs to the process at the other end of descriptor 3 */
+    bool print_logs;         /* what workers print comes out here, prefixed */
     const char *directory;   /* NULL: a new one, removed at the end */
     const char *redis_url;   /* NULL: a Redis of its own */
     const char *cluster;     /* prefix of every key in Redis */

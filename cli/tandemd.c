@@ -238,6 +238,7 @@ static tdm_status describe_node(struct daemon *daemon)
     node->loop = daemon->loop;
     node->services = &daemon->services;
     node->spare_child = redis_pid;
+    node->print_logs = daemon->options.print_logs;
     return TDM_OK;
 }
 

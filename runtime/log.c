@@ -13,6 +13,12 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 
 static enum tdm__log_level level_shown = TDM__WARN;
 static char line_prefix[64] = "tandem";
+static int also_fd = -1;
+
+void tdm__log_also_to(int fd)
+{
+    also_fd = fd;
+}
 
 void tdm__log_init(const char *prefix)
 {
@@ -51,7 +57,8 @@ void tdm__log(enum tdm__log_level level, const char *module, const char *format,
     va_end(args);
     used = strlen(line);
     line[used] = '\n';
-    if (write(STDERR_FILENO, line, used + 1) < 0) {
-        return; /* nowhere to complain to */
+    (void)!write(STDERR_FILENO, line, used + 1); /* nowhere to complain to */
+    if (also_fd >= 0) {
+        (void)!write(also_fd, line, used + 1);
     }
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/node.h"
 
+#include "actors/node/logs.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -86,9 +87,23 @@ static void rejoin(struct tdm__node *node)
 
 /* ---- start and end ---------------------------------------------------------------------- */
 
+static tdm_status keep_output(struct tdm__node *node)
+{
+    const char *fold = getenv("TANDEM_DEDUP_LOGS");
+    struct tdm__logs_options options = {.directory = node->directory,
+                                        .print = node->print_logs,
+                                        .fold = fold != NULL && strcmp(fold, "1") == 0};
+
+    TDM_TRY(tdm__logs_create(node->loop, &options, &node->logs));
+    tdm__services_add(node->services, &tdm__log_service, node->logs);
+    tdm__workers_keep_output(node->workers, node->logs);
+    return TDM_OK;
+}
+
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg)
 {
     TDM_TRY(tdm__workers_create(node->rpc, node->worker_program, &node->workers));
+    TDM_TRY(keep_output(node));
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__node_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
@@ -123,6 +138,8 @@ void tdm__node_stop(struct tdm__node *node)
     tdm__node_peers_destroy(node);
     tdm__node_groups_destroy(node);
     tdm__node_actors_destroy(node);
+    tdm__logs_destroy(node->logs);
+    node->logs = NULL;
 }
 
 static bool is_creator(const struct tdm__actor_spec *spec, const void *key)

@@ -22,11 +22,13 @@ struct tdm__node {
     char listen_host[TDM__ADDRESS_BYTES]; /* "" when the node talks to no other */
     char worker_program[TDM__PATH_BYTES];
     pid_t (*spare_child)(void); /* a child that is no worker: Redis; may be NULL */
+    bool print_logs;            /* what workers print goes to stdout and stderr, prefixed */
 
     struct tdm__workers *workers; /* owned, like the rest */
     struct tdm__node_actors *actors;
     struct tdm__node_groups *groups;
     struct tdm__node_peers *peers;
+    struct tdm__logs *logs;
     struct tdm__timer *renew_timer;
     bool renewing;
     bool stopping;

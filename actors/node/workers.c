@@ -3,6 +3,7 @@
 #include "actors/node/workers.h"
 
 #include "actors/bootstrap.h"
+#include "actors/node/logs.h"
 #include "actors/template.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -19,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ENVIRONMENT_MAX = 4096, KEY_BYTES = 8192 };
+enum { ENVIRONMENT_MAX = 4096, KEY_BYTES = 8192, START_FDS_MAX = 4 };
 
 /* A worker, and what is needed to start it again by exec if its template declines. */
 struct worker {
@@ -34,7 +35,9 @@ struct worker {
     void *arg;
     bool killed; /* maybe before its pid was known */
     bool may_leave;
-    int retry_fds[2];         /* daemon's line and bootstrap, until the template has answered */
+    /* Daemon's line, bootstrap, and, if they are kept, stdout and stderr, until the template
+     * has answered. */
+    int retry_fds[START_FDS_MAX];
     char **retry_environment; /* owned, NULL-terminated, its strings too */
     char program[TDM__PATH_BYTES];
     char directory[TDM__PATH_BYTES];
@@ -53,8 +56,9 @@ struct template
 };
 
 struct tdm__workers {
-    struct tdm__rpc *rpc; /* borrowed */
-    const char *program;  /* borrowed */
+    struct tdm__rpc *rpc;   /* borrowed */
+    const char *program;    /* borrowed */
+    struct tdm__logs *logs; /* borrowed; NULL when no output is kept */
     struct worker *all;
     struct template *templates;
     uint64_t last_serial;
@@ -64,7 +68,7 @@ struct tdm__workers {
 
 static void close_retry(struct worker *worker)
 {
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < START_FDS_MAX; i++) {
         if (worker->retry_fds[i] >= 0) {
             (void)close(worker->retry_fds[i]);
         }
@@ -92,6 +96,9 @@ static void worker_free(struct worker *worker)
         tdm__conn_close(worker->public.conn);
     }
     close_retry(worker);
+    if (worker->public.output != NULL) {
+        tdm__log_source_ended(worker->public.output);
+    }
     tdm__process_forget(&worker->process);
     free(worker);
 }
@@ -214,7 +221,20 @@ static void without_role(char **environment)
     environment[count - 1] = NULL;
 }
 
-/* Executes `program` with descriptors 3 (and 4). */
+static void has_started(struct worker *worker, pid_t pid)
+{
+    worker->public.pid = pid;
+    if (worker->public.output != NULL) {
+        tdm__log_source_started(worker->public.output, pid);
+    }
+}
+
+static uint32_t start_fds_count(const struct worker *worker)
+{
+    return worker->public.output != NULL ? START_FDS_MAX : 2;
+}
+
+/* Executes `program` with descriptors 3 (and 4, and stdout and stderr). */
 static tdm_status execute(const char *program, const char *directory, char **environment,
                           const char *role, const int *fds, uint32_t fds_count,
                           struct tdm__process *process_out)
@@ -230,7 +250,12 @@ static tdm_status execute(const char *program, const char *directory, char **env
     tdm_status status;
 
     (void)snprintf(role_text, sizeof(role_text), TDM__WORKER_VARIABLE "=%s", role);
-    for (uint32_t i = 0; i < fds_count; i++) {
+    if (fds_count == START_FDS_MAX) {
+        options.output_fd = fds[2];
+        options.error_fd = fds[3];
+        options.fds_count = 2;
+    }
+    for (uint32_t i = 0; i < options.fds_count; i++) {
         options.fds[i] = fds[i];
     }
     options.environment = with_role(environment, role_text);
@@ -242,8 +267,8 @@ static tdm_status execute(const char *program, const char *directory, char **env
 static tdm_status execute_worker(struct worker *worker)
 {
     TDM_TRY(execute(worker->program, worker->directory, worker->retry_environment, "worker",
-                    worker->retry_fds, 2, &worker->process));
-    worker->public.pid = worker->process.pid;
+                    worker->retry_fds, start_fds_count(worker), &worker->process));
+    has_started(worker, worker->process.pid);
     worker->template = NULL;
     close_retry(worker);
     return tdm__watch_create(tdm__rpc_loop(worker->workers->rpc), worker->process.pidfd,
@@ -313,7 +338,7 @@ static void on_forked(struct tdm__workers *workers, const struct tdm__template_n
         (void)close(pidfd);
         return;
     }
-    worker->public.pid = news->pid;
+    has_started(worker, news->pid);
     worker->process.pid = news->pid;
     worker->process.pidfd = pidfd;
     close_retry(worker);
@@ -386,12 +411,14 @@ static tdm_status template_start(struct template *template, struct worker *worke
 
 static tdm_status fork_worker(struct template *template, struct worker *worker)
 {
-    struct tdm__template_order order = {.serial = ++template->workers->last_serial};
+    struct tdm__template_order order = {.serial = ++template->workers->last_serial,
+                                        .has_output = worker->public.output != NULL};
 
     if (template->process.pid == 0) {
         TDM_TRY(template_start(template, worker));
     }
-    TDM_TRY(tdm__fds_send(template->control, &order, sizeof(order), worker->retry_fds, 2));
+    TDM_TRY(tdm__fds_send(template->control, &order, sizeof(order), worker->retry_fds,
+                          start_fds_count(worker)));
     worker->serial = order.serial;
     worker->template = template;
     return TDM_OK;
@@ -491,7 +518,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
                               .process = {0, -1},
                               .fn = fn,
                               .arg = arg,
-                              .retry_fds = {-1, -1}};
+                              .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
     (void)snprintf(worker->program, sizeof(worker->program), "%s",
                    spec->program[0] != '\0' ? spec->program : workers->program);
@@ -499,6 +526,10 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
     status = make_environment(spec, devices, &worker->retry_environment);
     if (status == TDM_OK) {
         status = make_line(workers, worker, bootstrap_fd);
+    }
+    if (status == TDM_OK && workers->logs != NULL) {
+        status =
+            tdm__logs_open(workers->logs, spec, worker->retry_fds + 2, &worker->public.output);
     }
     if (status == TDM_OK) {
         status = start_process(workers, worker);
@@ -525,6 +556,11 @@ tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
     workers->program = worker_program;
     *workers_out = workers;
     return TDM_OK;
+}
+
+void tdm__workers_keep_output(struct tdm__workers *workers, struct tdm__logs *logs)
+{
+    workers->logs = logs;
 }
 
 void tdm__workers_destroy(struct tdm__workers *workers)

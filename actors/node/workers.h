@@ -9,11 +9,14 @@
 #include "runtime/rpc/rpc.h"
 
 struct tdm__workers;
+struct tdm__logs;
+struct tdm__log_source;
 
 /* One worker process.  Lives from tdm__workers_start() until its end has been told. */
 struct tdm__worker_process {
-    pid_t pid;              /* 0 until the template that forks it has answered */
-    struct tdm__conn *conn; /* its line to this daemon; NULL once closed */
+    pid_t pid;                      /* 0 until the template that forks it has answered */
+    struct tdm__conn *conn;         /* its line to this daemon; NULL once closed */
+    struct tdm__log_source *output; /* borrowed; NULL when it prints where the daemon does */
 };
 
 /* Told once, later: the process has ended and been reaped.  `worker` is freed afterwards. */
@@ -22,6 +25,8 @@ typedef void tdm__worker_ended(void *arg, struct tdm__worker_process *worker, in
 /* `worker_program` runs classes that live in libtandem or in shared libraries; borrowed. */
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
                                struct tdm__workers **workers_out);
+/* From now on what workers print goes into files.  `logs` is borrowed. */
+void tdm__workers_keep_output(struct tdm__workers *workers, struct tdm__logs *logs);
 /* Kills what is left and waits for it. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 

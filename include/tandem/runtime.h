@@ -27,6 +27,10 @@ struct tdm_runtime_options {
     uint64_t gpu_bytes; /* memory of each; 0: TANDEM_GPU_BYTES, else 256 MiB */
     const char *directory; /* of a private node, for sockets and logs; NULL: made in $TMPDIR */
     int64_t start_timeout_ms; /* for the node to be ready; 0: 10,000 */
+    /* Of a private node: what its actors print comes out here, each line as "(name pid=4182)
+     * text"; in any case it is kept in files (docs/looking.md).  0: TANDEM_LOG_TO_DRIVER, else
+     * yes; 1: yes; -1: no. */
+    int log_to_driver;
 };
 
 #define TDM_RUNTIME_OPTIONS_INIT                                                               \

@@ -51,8 +51,10 @@ static void child_places_fds(const struct tdm__spawn_options *options, int repor
             child_fails(report_fd, "dup");
         }
     }
-    if (options->output_fd >= 0 && (dup2(options->output_fd, STDOUT_FILENO) < 0 ||
-                                    dup2(options->output_fd, STDERR_FILENO) < 0)) {
+    int error_fd = options->error_fd > 0 ? options->error_fd : options->output_fd;
+
+    if (options->output_fd >= 0 &&
+        (dup2(options->output_fd, STDOUT_FILENO) < 0 || dup2(error_fd, STDERR_FILENO) < 0)) {
         child_fails(report_fd, "dup2 of the output");
     }
     null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);

@@ -24,6 +24,7 @@ struct tdm__spawn_options {
     int fds[TDM__SPAWN_FDS_MAX];   /* become 3, 4, … in the child; all others close on exec */
     uint32_t fds_count;
     int output_fd;         /* becomes stdout and stderr; -1: inherited */
+    int error_fd;          /* becomes stderr instead of `output_fd`; 0: there is none */
     bool dies_with_parent; /* SIGKILL when the thread that spawned it ends */
 };
 

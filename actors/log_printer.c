@@ -1,0 +1,255 @@
+/* log_printer.c - lines of other processes on this one's stdout and stderr, with their origin.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/log_printer.h"
+
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A pipe that polls as writable takes PIPE_BUF bytes without waiting. */
+enum {
+    PIECE_BYTES = 4096,
+    LINE_BYTES_MAX = 3900,
+    FOLDED_MAX = 64,
+    FOLD_MS = 5000,
+    LAST_WORDS_MS = 1000
+};
+
+/* A line that was printed, and how often it came again since. */
+struct folded {
+    char *line; /* owned; NULL: free place */
+    size_t line_bytes;
+    char origin[80]; /* of its last coming */
+    enum tdm__log_stream stream;
+    int64_t until_ms;
+    uint32_t repeats;
+};
+
+struct tdm__log_printer {
+    int fds[TDM__LOG_STREAMS];
+    bool coloured[TDM__LOG_STREAMS];
+    bool fold;
+    struct folded folded[FOLDED_MAX];
+    struct piece { /* whole lines that have been taken, and not written yet */
+        char bytes[PIECE_BYTES];
+        size_t count;
+    } pieces[TDM__LOG_STREAMS];
+};
+
+tdm_status tdm__log_printer_create(const struct tdm__log_printer_options *options,
+                                   struct tdm__log_printer **printer_out)
+{
+    struct tdm__log_printer *printer = calloc(1, sizeof(*printer));
+    const char *no_color = getenv("NO_COLOR");
+
+    if (printer == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a printer of lines");
+    }
+    printer->fold = options->fold;
+    for (int i = 0; i < TDM__LOG_STREAMS; i++) {
+        printer->fds[i] = options->fds[i];
+        printer->coloured[i] =
+            isatty(options->fds[i]) != 0 && (no_color == NULL || no_color[0] == '\0');
+    }
+    *printer_out = printer;
+    return TDM_OK;
+}
+
+/* ---- pieces ----------------------------------------------------------------------------- */
+
+/* False when the reader is slow.  What a broken descriptor does not take is dropped. */
+static bool piece_write(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                        int patience_ms)
+{
+    struct piece *piece = &printer->pieces[stream];
+    struct pollfd reader = {.fd = printer->fds[stream], .events = POLLOUT};
+    size_t written = 0;
+
+    if (piece->count == 0) {
+        return true;
+    }
+    if (poll(&reader, 1, patience_ms) == 0) {
+        return false;
+    }
+    while (written < piece->count) {
+        ssize_t got = write(reader.fd, piece->bytes + written, piece->count - written);
+
+        if (got < 0 && errno != EINTR) {
+            break;
+        }
+        written += got > 0 ? (size_t)got : 0;
+    }
+    piece->count = 0;
+    return true;
+}
+
+static size_t decorate(const struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                       const char *origin, char text[128])
+{
+    const char *format = printer->coloured[stream] ? "\033[36m(%.80s)\033[0m " : "(%.80s) ";
+
+    return (size_t)snprintf(text, 128, format, origin); /* NOLINT both are literals */
+}
+
+/* False, and nothing added, when there is no room and the reader is slow. */
+static bool piece_add(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                      const char *origin, const char *line, size_t line_bytes)
+{
+    struct piece *piece = &printer->pieces[stream];
+    char prefix[128];
+    size_t prefix_bytes = decorate(printer, stream, origin, prefix);
+    char *end;
+
+    if (piece->count + prefix_bytes + line_bytes + 1 > PIECE_BYTES &&
+        !piece_write(printer, stream, 0)) {
+        return false;
+    }
+    end = piece->bytes + piece->count;
+    memcpy(end, prefix, prefix_bytes);
+    memcpy(end + prefix_bytes, line, line_bytes);
+    end[prefix_bytes + line_bytes] = '\n';
+    piece->count += prefix_bytes + line_bytes + 1;
+    return true;
+}
+
+/* ---- repeated lines --------------------------------------------------------------------- */
+
+/* False when it must be tried again. */
+static bool tell_count(struct tdm__log_printer *printer, struct folded *folded)
+{
+    char line[LINE_BYTES_MAX];
+    int shown_bytes = (int)(folded->line_bytes > LINE_BYTES_MAX - 64 ? LINE_BYTES_MAX - 64
+                                                                     : folded->line_bytes);
+    int line_bytes = snprintf(line, sizeof(line), "%.*s [repeated %ux across actors]",
+                              shown_bytes, folded->line, folded->repeats);
+
+    if (folded->repeats > 0 && line_bytes > 0 &&
+        !piece_add(printer, folded->stream, folded->origin, line, (size_t)line_bytes)) {
+        return false;
+    }
+    free(folded->line);
+    *folded = (struct folded){.line = NULL};
+    return true;
+}
+
+bool tdm__log_printer_flush(struct tdm__log_printer *printer)
+{
+    int64_t now_ms = tdm__clock_ms();
+    bool done = true;
+
+    for (int i = 0; i < FOLDED_MAX; i++) {
+        if (printer->folded[i].line != NULL && printer->folded[i].until_ms <= now_ms) {
+            (void)tell_count(printer, &printer->folded[i]);
+        }
+        done = done && printer->folded[i].line == NULL;
+    }
+    for (int i = 0; i < TDM__LOG_STREAMS; i++) {
+        done = piece_write(printer, (enum tdm__log_stream)i, 0) && done;
+    }
+    return done;
+}
+
+/* True, and counted, if the line was printed a short while ago. */
+static bool is_repeated(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                        const char *origin, const char *line, size_t line_bytes)
+{
+    for (int i = 0; i < FOLDED_MAX; i++) {
+        struct folded *folded = &printer->folded[i];
+
+        if (folded->line != NULL && folded->line_bytes == line_bytes &&
+            folded->stream == stream && memcmp(folded->line, line, line_bytes) == 0) {
+            (void)snprintf(folded->origin, sizeof(folded->origin), "%s", origin);
+            folded->repeats++;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void remember(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                     const char *line, size_t line_bytes)
+{
+    struct folded *place = printer->folded;
+
+    while (place < printer->folded + FOLDED_MAX && place->line != NULL) {
+        place++;
+    }
+    if (place == printer->folded + FOLDED_MAX ||
+        (place->line = malloc(line_bytes + 1)) == NULL) {
+        return;
+    }
+    memcpy(place->line, line, line_bytes);
+    place->line_bytes = line_bytes;
+    place->stream = stream;
+    place->until_ms = tdm__deadline_in(FOLD_MS);
+}
+
+/* ---- lines ------------------------------------------------------------------------------ */
+
+/* The length of the first line, its end included in `*taken_out`; false if it is not whole. */
+static bool first_line(const char *text, size_t text_bytes, bool is_last, size_t *line_out,
+                       size_t *taken_out)
+{
+    const char *end =
+        memchr(text, '\n', text_bytes < LINE_BYTES_MAX ? text_bytes : LINE_BYTES_MAX);
+
+    if (end != NULL) {
+        *line_out = (size_t)(end - text);
+        *taken_out = *line_out + 1;
+        return true;
+    }
+    *line_out = text_bytes < LINE_BYTES_MAX ? text_bytes : LINE_BYTES_MAX;
+    *taken_out = *line_out;
+    return text_bytes >= LINE_BYTES_MAX || (is_last && text_bytes > 0);
+}
+
+size_t tdm__log_printer_take(struct tdm__log_printer *printer, enum tdm__log_stream stream,
+                             const char *origin, const char *text, size_t text_bytes,
+                             bool is_last)
+{
+    size_t used = 0;
+    size_t line_bytes;
+    size_t taken;
+
+    while (first_line(text + used, text_bytes - used, is_last, &line_bytes, &taken)) {
+        bool repeated =
+            printer->fold && is_repeated(printer, stream, origin, text + used, line_bytes);
+
+        if (!repeated && !piece_add(printer, stream, origin, text + used, line_bytes)) {
+            break;
+        }
+        if (printer->fold && !repeated) {
+            remember(printer, stream, text + used, line_bytes);
+        }
+        used += taken;
+    }
+    (void)piece_write(printer, stream, 0);
+    return used;
+}
+
+void tdm__log_printer_destroy(struct tdm__log_printer *printer)
+{
+    if (printer == NULL) {
+        return;
+    }
+    for (int i = 0; i < FOLDED_MAX; i++) {
+        if (printer->folded[i].line != NULL) {
+            (void)piece_write(printer, printer->folded[i].stream, LAST_WORDS_MS);
+            (void)tell_count(printer, &printer->folded[i]);
+        }
+    }
+    for (int i = 0; i < TDM__LOG_STREAMS; i++) {
+        (void)piece_write(printer, (enum tdm__log_stream)i, LAST_WORDS_MS);
+    }
+    for (int i = 0; i < FOLDED_MAX; i++) {
+        free(printer->folded[i].line);
+    }
+    free(printer);
+}
