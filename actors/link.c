@@ -189,14 +189,16 @@ void tdm__links_pump(tdm_runtime *runtime)
 static void fail_flying(struct tdm__link *link)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
+    size_t first_line = strcspn(link->death, "\n"); /* the actor's last words follow it */
 
     for (struct tdm__outgoing *outgoing = link->flying, *next; outgoing != NULL;
          outgoing = next) {
         next = outgoing->next;
-        (void)snprintf(detail, sizeof(detail),
-                       "%s, in method %s, call %llu, %lld ms after it began", link->death,
-                       outgoing->method, (unsigned long long)outgoing->call_id,
-                       (long long)(tdm__clock_ms() - outgoing->sent_ms));
+        (void)snprintf(
+            detail, sizeof(detail), "%.*s, in method %s, call %llu, %lld ms after it began%s",
+            (int)first_line, link->death, outgoing->method,
+            (unsigned long long)outgoing->call_id,
+            (long long)(tdm__clock_ms() - outgoing->sent_ms), link->death + first_line);
         if (!outgoing->lost) {
             tdm__conn_forget(link->conn, outgoing->call_id);
         }

@@ -93,9 +93,10 @@ static bool piece_write(struct tdm__log_printer *printer, enum tdm__log_stream s
 static size_t decorate(const struct tdm__log_printer *printer, enum tdm__log_stream stream,
                        const char *origin, char text[128])
 {
-    const char *format = printer->coloured[stream] ? "\033[36m(%.80s)\033[0m " : "(%.80s) ";
+    bool coloured = printer->coloured[stream];
 
-    return (size_t)snprintf(text, 128, format, origin); /* NOLINT both are literals */
+    return (size_t)snprintf(text, 128, "%s(%.80s)%s ", coloured ? "\033[36m" : "", origin,
+                            coloured ? "\033[0m" : "");
 }
 
 /* False, and nothing added, when there is no room and the reader is slow. */

@@ -35,7 +35,7 @@ tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    memcpy(error_detail, text, sizeof(text));
+    memcpy(error_detail, text, strlen(text) + 1);
     return status;
 }
 

@@ -5,7 +5,7 @@
 
 #include <tandem/error.h>
 
-enum { TDM__ERROR_DETAIL_BYTES = 1024 };
+enum { TDM__ERROR_DETAIL_BYTES = 3072 };
 
 /* Records the detail and returns `status`, so a failure is one statement:
  *     return tdm__fail(TDM_E_INVAL, "rank %u of %u", rank, world);

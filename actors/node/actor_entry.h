@@ -58,7 +58,7 @@ struct actor_entry {
 struct tombstone {
     struct tdm__id id;
     tdm_status status;
-    char text[512];
+    char *text; /* owned */
 };
 
 /* Those who wait until no entry matches. */

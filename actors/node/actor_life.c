@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/bootstrap.h"
 #include "actors/node/actor_entry.h"
+#include "actors/node/death.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -127,7 +128,9 @@ static void entry_remove(struct actor_entry *entry, tdm_status status, const cha
     *place = entry->next;
     tombstone->id = entry->spec->id;
     tombstone->status = status;
-    (void)snprintf(tombstone->text, sizeof(tombstone->text), "%s", text);
+    free(tombstone->text);
+    tombstone->text = strdup(text);
+    TDM_ASSERT(tombstone->text != NULL);
     node->actors->tombstones_next = (node->actors->tombstones_next + 1) % TOMBSTONES_MAX;
     answer_waiters(entry, status, text);
     tdm__timer_destroy(entry->end_timer);
@@ -579,22 +582,6 @@ static bool is_child(const struct tdm__actor_spec *spec, const void *key)
     return !spec->detached && tdm__id_equal(&spec->creator, key);
 }
 
-/* "actor trainer/2 died: node gpu-03, pid 4182, signal 9 (killed)" */
-static void write_death(const struct actor_entry *entry, int64_t pid, int wait_status,
-                        char *text, size_t text_bytes)
-{
-    char how[64];
-
-    if (entry->failure[0] != '\0') {
-        (void)snprintf(text, text_bytes, "actor %s died: node %s, pid %lld, %s", entry->label,
-                       entry->node->record.name, (long long)pid, entry->failure);
-        return;
-    }
-    (void)snprintf(text, text_bytes, "actor %s died: node %s, pid %lld, %s", entry->label,
-                   entry->node->record.name, (long long)pid,
-                   tdm__wait_status_text(wait_status, how, sizeof(how)));
-}
-
 static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status)
 {
     struct actor_entry *entry = arg;
@@ -603,9 +590,17 @@ static void on_worker_ended(void *arg, struct tdm__worker_process *worker, int w
                                  .id = entry->spec->id,
                                  .node = node->record.id,
                                  .pid = worker->pid};
-    char text[512];
+    const struct tdm__death death = {.label = entry->label,
+                                     .node_name = node->record.name,
+                                     .pid = worker->pid,
+                                     .wait_status = wait_status,
+                                     .failure = entry->failure,
+                                     .was_wanted = entry->state == ACTOR_ENDING,
+                                     .oom = &node->oom,
+                                     .output = worker->output};
+    char text[TDM__DEATH_BYTES];
 
-    write_death(entry, worker->pid, wait_status, text, sizeof(text));
+    tdm__death_write(&death, text);
     tdm__log(entry->state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s", text);
     (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
     entry->worker = NULL;
@@ -725,6 +720,9 @@ void tdm__node_actors_destroy(struct tdm__node *node)
 
         node->actors->enders = ender->next;
         free(ender);
+    }
+    for (uint32_t i = 0; i < TOMBSTONES_MAX; i++) {
+        free(node->actors->tombstones[i].text);
     }
     free(node->actors);
     node->actors = NULL;

@@ -27,7 +27,9 @@ void tdm__log_file_name(const char *label, const char *id_text, int64_t pid, con
             *letter = '_';
         }
     }
-    name[0] = name[0] == '.' ? '_' : name[0];
+    if (name[0] == '.') {
+        name[0] = '_';
+    }
 }
 
 tdm_status tdm__log_file_open(const char *path, int *fd_out)

@@ -94,6 +94,7 @@ static tdm_status keep_output(struct tdm__node *node)
                                         .print = node->print_logs,
                                         .fold = fold != NULL && strcmp(fold, "1") == 0};
 
+    tdm__oom_init(&node->oom, "");
     TDM_TRY(tdm__logs_create(node->loop, &options, &node->logs));
     tdm__services_add(node->services, &tdm__log_service, node->logs);
     tdm__workers_keep_output(node->workers, node->logs);

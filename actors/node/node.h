@@ -4,6 +4,7 @@
 #define TDM_NODE_NODE_H
 
 #include "actors/node/workers.h"
+#include "runtime/process/oom.h"
 #include "runtime/service.h"
 #include "runtime/store.h"
 #include "scheduler/reserve.h"
@@ -29,6 +30,7 @@ struct tdm__node {
     struct tdm__node_groups *groups;
     struct tdm__node_peers *peers;
     struct tdm__logs *logs;
+    struct tdm__oom oom;
     struct tdm__timer *renew_timer;
     bool renewing;
     bool stopping;

@@ -65,7 +65,7 @@ TDM_API const char *tdm_strerror(tdm_status status);
 TDM_API const char *tdm_error_detail(void);
 
 /* For methods of actors and functions of job libraries: records a detail (printf-like, cut at
- * 1,023 bytes) and returns `status`, so that a failure is one statement:
+ * 3,071 bytes) and returns `status`, so that a failure is one statement:
  *     return tdm_fail(TDM_E_METHOD, "prompt %d is longer than %d tokens", i, max); */
 __attribute__((format(printf, 2, 3))) TDM_API tdm_status tdm_fail(tdm_status status,
                                                                   const char *format, ...);
