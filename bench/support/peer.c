@@ -4,12 +4,14 @@
 
 #include "measure.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -76,25 +78,43 @@ void bench_peer_kill(pid_t pid)
     }
 }
 
+/* A thread that has ended meanwhile needs no core. */
+static void set_affinity(pid_t pid, const cpu_set_t *set)
+{
+    char path[64];
+    const struct dirent *entry;
+    DIR *threads;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/task", pid == 0 ? getpid() : pid);
+    threads = opendir(path);
+    if (threads == NULL) {
+        bench_die(path);
+    }
+    while ((entry = readdir(threads)) != NULL) {
+        pid_t thread = (pid_t)strtol(entry->d_name, NULL, 10);
+
+        if (thread > 0 && sched_setaffinity(thread, sizeof(*set), set) != 0 && errno != ESRCH) {
+            bench_die("sched_setaffinity");
+        }
+    }
+    (void)closedir(threads);
+}
+
 void bench_pin(pid_t pid, int core)
 {
     cpu_set_t set;
 
     CPU_ZERO(&set);
     CPU_SET((size_t)core, &set);
-    if (sched_setaffinity(pid, sizeof(set), &set) != 0) {
-        bench_die("sched_setaffinity");
-    }
+    set_affinity(pid, &set);
 }
 
-void bench_unpin(void)
+void bench_unpin(pid_t pid)
 {
     cpu_set_t set;
 
     memset(&set, 0xff, sizeof(set));
-    if (sched_setaffinity(0, sizeof(set), &set) != 0) {
-        bench_die("sched_setaffinity");
-    }
+    set_affinity(pid, &set);
 }
 
 int bench_cores(void)

@@ -28,10 +28,10 @@ int bench_peer_pair(const char *role, pid_t *pid_out);
 /* SIGKILL, and waits until it is gone. */
 void bench_peer_kill(pid_t pid);
 
-/* Binds a process of one thread to one core; pid 0 is this one. */
+/* Binds every thread that a process has now to one core; pid 0 is this one. */
 void bench_pin(pid_t pid, int core);
-/* Lets this thread run anywhere again. */
-void bench_unpin(void);
+/* Lets them run anywhere again. */
+void bench_unpin(pid_t pid);
 int bench_cores(void);
 
 /* Exactly `size_bytes`, blocking.  The end of the stream ends the program: with 0 in a peer,

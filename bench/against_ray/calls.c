@@ -1,0 +1,221 @@
+/* calls.c - calls of actors: one at a time, a thousand under way, two by two, with 1 MiB. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "side.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the actors ---------------------------------------------------------------------------
+ */
+
+static tdm_status echo(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+/* Reads no more than it needs to know that the bytes are the right ones. */
+static tdm_status take(tdm_call *call, void *self)
+{
+    const void *data;
+    size_t size_bytes;
+    uint64_t first;
+    uint64_t last;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &data, &size_bytes));
+    if (size_bytes < sizeof(first)) {
+        return tdm_fail(TDM_E_INVAL, "%zu bytes, too few", size_bytes);
+    }
+    memcpy(&first, data, sizeof(first));
+    memcpy(&last, (const char *)data + size_bytes - sizeof(last), sizeof(last));
+    return tdm_call_reply(call, "u", first + last);
+}
+
+TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}, {"take", take}});
+
+/* Numbers so large that each is 9 bytes on the wire. */
+static int64_t number_of(uint64_t i)
+{
+    return INT64_MAX - (int64_t)i;
+}
+
+/* Sends a window of calls, to the actors in turn, and reads every answer. */
+static void one_window(tdm_actor *const *actors, uint32_t actors_count)
+{
+    static tdm_ref *refs[SIDE_WINDOW];
+
+    for (uint32_t i = 0; i < SIDE_WINDOW; i++) {
+        TDM_CHECK(
+            tdm_actor_call(actors[i % actors_count], "echo", &refs[i], "i", number_of(i)));
+    }
+    for (uint32_t i = 0; i < SIDE_WINDOW; i++) {
+        int64_t answer;
+
+        TDM_CHECK(tdm_get(refs[i], SIDE_TIMEOUT_MS, "i", &answer));
+        side_expect((uint64_t)number_of(i), (uint64_t)answer, "a pipelined call");
+        tdm_ref_release(refs[i]);
+    }
+}
+
+/* An actor that calls two others. */
+struct caller {
+    tdm_actor *callees[2];
+};
+
+static tdm_status caller_construct(tdm_call *call, void *self)
+{
+    struct caller *caller = self;
+
+    (void)call;
+    for (int i = 0; i < 2; i++) {
+        char name[16];
+
+        (void)snprintf(name, sizeof(name), "callee%d", i);
+        TDM_TRY(
+            tdm_actor_find(tdm_runtime_current(), name, SIDE_TIMEOUT_MS, &caller->callees[i]));
+    }
+    return TDM_OK;
+}
+
+static tdm_status caller_windows(tdm_call *call, void *self)
+{
+    struct caller *caller = self;
+    int64_t count;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &count));
+    for (int64_t i = 0; i < count; i++) {
+        one_window(caller->callees, 2);
+    }
+    return tdm_call_reply(call, "i", count);
+}
+
+TDM_ACTOR_CLASS(caller, .state_bytes = sizeof(struct caller), .construct = caller_construct,
+                .methods = {{"windows", caller_windows}});
+
+/* ---- one at a time ------------------------------------------------------------------------
+ */
+
+static void sync_calls(tdm_runtime *runtime, int core, double seconds,
+                       struct side_numbers *numbers)
+{
+    static struct side_latencies latencies;
+    tdm_actor *actor = side_actor(runtime, "echo");
+    double begun;
+    double now;
+
+    bench_pin(0, 0);
+    bench_pin(side_actor_pid(actor), core);
+    latencies.count = 0;
+    begun = now = bench_seconds();
+    while (now - begun < seconds && latencies.count < SIDE_LATENCIES_MAX) {
+        double sent = now;
+        int64_t answer;
+        tdm_ref *ref;
+
+        TDM_CHECK(tdm_actor_call(actor, "echo", &ref, "i", number_of(latencies.count)));
+        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "i", &answer));
+        tdm_ref_release(ref);
+        side_expect((uint64_t)number_of(latencies.count), (uint64_t)answer, "a call");
+        now = bench_seconds();
+        latencies.values[latencies.count++] = now - sent;
+    }
+    side_add_rate(numbers, &latencies, now - begun);
+    bench_unpin(side_actor_pid(actor));
+    bench_unpin(0);
+}
+
+void side_call_same_core(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    sync_calls(runtime, 0, seconds, numbers);
+}
+
+void side_call_own_cores(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    sync_calls(runtime, 1, seconds, numbers);
+}
+
+/* ---- many under way ------------------------------------------------------------------------
+ */
+
+void side_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    tdm_actor *actor = side_actor(runtime, "echo");
+    double begun = bench_seconds();
+    uint32_t calls_count = 0;
+
+    do {
+        one_window(&actor, 1);
+        calls_count += SIDE_WINDOW;
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, calls_count / (bench_seconds() - begun));
+}
+
+static void start_two_by_two(tdm_runtime *runtime, tdm_actor *callers[2])
+{
+    for (int i = 0; i < 2; i++) {
+        struct tdm_actor_options options = {.name = i == 0 ? "callee0" : "callee1"};
+        tdm_actor *callee; /* lives as long as the program */
+
+        TDM_CHECK(tdm_actor_create(runtime, "echo", &options, &callee, ""));
+        TDM_CHECK(tdm_actor_wait_ready(callee, SIDE_TIMEOUT_MS));
+    }
+    for (int i = 0; i < 2; i++) {
+        TDM_CHECK(tdm_actor_create(runtime, "caller", NULL, &callers[i], ""));
+        TDM_CHECK(tdm_actor_wait_ready(callers[i], SIDE_TIMEOUT_MS));
+    }
+}
+
+void side_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    enum { WINDOWS = 10 };
+    static tdm_actor *callers[2];
+    uint32_t calls_count = 0;
+    double begun;
+
+    if (callers[0] == NULL) {
+        start_two_by_two(runtime, callers);
+    }
+    begun = bench_seconds();
+    do {
+        tdm_ref *refs[2];
+
+        for (int i = 0; i < 2; i++) {
+            TDM_CHECK(tdm_actor_call(callers[i], "windows", &refs[i], "i", (int64_t)WINDOWS));
+        }
+        for (int i = 0; i < 2; i++) {
+            TDM_CHECK(tdm_get(refs[i], SIDE_TIMEOUT_MS, "i", &(int64_t){0}));
+            tdm_ref_release(refs[i]);
+            calls_count += WINDOWS * SIDE_WINDOW;
+        }
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, calls_count / (bench_seconds() - begun));
+}
+
+/* ---- 1 MiB ---------------------------------------------------------------------------------
+ */
+
+void side_call_mib(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    static uint64_t words[SIDE_MIB / sizeof(uint64_t)];
+    tdm_actor *actor = side_actor(runtime, "echo");
+    const size_t last = sizeof(words) / sizeof(words[0]) - 1;
+    double begun = bench_seconds();
+    uint64_t calls_count = 0;
+
+    do {
+        uint64_t answer;
+        tdm_ref *ref;
+
+        words[0] = ++calls_count;
+        words[last] = calls_count << 32;
+        TDM_CHECK(tdm_actor_call(actor, "take", &ref, "b", (const void *)words, sizeof(words)));
+        TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
+        tdm_ref_release(ref);
+        side_expect(words[0] + words[last], answer, "a call with 1 MiB");
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, (double)calls_count / 1024 / (bench_seconds() - begun));
+}

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is compared, for how long, and what has to come out."""
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A line of the table: ours against another side's, and the least ratio (None: shown only).
+
+    The ratio is over 1 where ours is better.
+    """
+    title: str
+    unit: str
+    against: str  # "ray" or "raw", or a round of raw's by another name
+    at_least: float | None
+    number: int = 0  # which of the numbers that a round brings
+    less_is_better: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    name: str
+    rows: tuple[Row, ...]
+    rounds: int = 5
+    seconds: float = 1.0  # of each side
+    cores: int = 1  # that it needs
+
+
+RATE = "1/s"
+GIB = "GiB/s"
+MICROSECONDS = "us"
+
+ROUNDS = (
+    Round("call_same_core", (
+        Row("1:1 sync, one core", RATE, "ray", 30),
+        Row("  p50 / blocking ping-pong", MICROSECONDS, "raw", 1 / 2, 1, True)), rounds=11),
+    Round("call_own_cores", (
+        Row("1:1 sync, a core each", RATE, "ray", 30),
+        Row("  p50 / blocking ping-pong", MICROSECONDS, "raw", 1 / 0.3, 1, True)),
+        rounds=11, cores=2),
+    Round("pipelined", (
+        Row("1:1 pipelined", RATE, "ray", 100),
+        Row("  / framed echo, gathered", RATE, "raw", 0.2),
+        Row("  / framed echo, one by one", RATE, "one_by_one", 0.2))),
+    Round("two_by_two", (
+        Row("n:n, 2x2", RATE, "ray", 100),
+        Row("  / framed echo, 2 pairs", RATE, "raw", 0.2)), cores=2),
+    Round("call_mib", (
+        Row("1:1 with 1 MiB", GIB, "ray", None),
+        Row("  / memcpy twice", GIB, "raw", 0.7))),
+    Round("put_large", (
+        Row("put of 100 MiB", GIB, "ray", 4),
+        Row("  / warm memcpy", GIB, "raw", 0.7))),
+    Round("put_small", (Row("small put", RATE, "ray", 200),)),
+    Round("get_small", (Row("small get", RATE, "ray", 100),)),
+    Round("group", (Row("placement group life", RATE, "ray", 250),)),
+    Round("actor_life", (Row("actor created, called, killed", RATE, "ray", 150),), seconds=3.0),
+)
+
+CLUSTER_UP = Row("cluster up from nothing", "s", "ray", 60, less_is_better=True)
+NODE_MEMORY = Row("node daemon, PSS", "MiB", "ray", None, less_is_better=True)
+ACTOR_MEMORY = Row("idle actor, PSS, mean of 20", "MiB", "ray", None, less_is_better=True)
+NODE_MEMORY_MIB_MAX = 10
+ACTOR_MEMORY_MIB_MAX = 2
+GROUPS_PER_SECOND_MIN = 2000
+# Ray's own figure for 10,000 actors on 64 nodes and more: nothing that one machine can repeat.
+RECORDS = Row("actors registered and named", RATE, "ray, published", 40)
+RECORDS_PUBLISHED = 650

@@ -1,0 +1,115 @@
+/* objects.c - values put and got: 100 MiB, and one integer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "side.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LARGE_BYTES = 100 * SIDE_MIB, SMALL_CHUNK = 100 };
+
+static tdm_status hash(tdm_call *call, void *self)
+{
+    const void *data;
+    size_t size_bytes;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &data, &size_bytes));
+    return tdm_call_reply(call, "u", side_hash(data, size_bytes));
+}
+
+static tdm_status same(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+TDM_ACTOR_CLASS(reader, .methods = {{"hash", hash}, {"same", same}});
+
+/* What another process reads under the reference. */
+static uint64_t ask_reader(tdm_runtime *runtime, const char *method, tdm_ref *put)
+{
+    uint64_t answer;
+    tdm_ref *ref;
+
+    TDM_CHECK(tdm_actor_call(side_actor(runtime, "reader"), method, &ref, "r", put));
+    TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
+    tdm_ref_release(ref);
+    return answer;
+}
+
+/* Only the puts are timed; each is read in another process afterwards. */
+void side_put_large(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    static uint64_t *words;
+    static uint64_t stamp;
+    double spent = 0;
+    uint32_t puts_count = 0;
+
+    if (words == NULL) {
+        words = malloc(LARGE_BYTES);
+        if (words == NULL) {
+            bench_die("malloc");
+        }
+        for (size_t i = 0; i < LARGE_BYTES / sizeof(words[0]); i++) {
+            words[i] = i * 0x9e3779b97f4a7c15u;
+        }
+    }
+    do {
+        double begun;
+        tdm_ref *ref;
+
+        words[0] = ++stamp;
+        begun = bench_seconds();
+        TDM_CHECK(tdm_put(runtime, &ref, "b", (const void *)words, (size_t)LARGE_BYTES));
+        spent += bench_seconds() - begun;
+        puts_count++;
+        side_expect(side_hash(words, LARGE_BYTES), ask_reader(runtime, "hash", ref),
+                    "the hash of 100 MiB");
+        tdm_ref_release(ref);
+    } while (spent < seconds);
+    side_add(numbers, puts_count * (double)LARGE_BYTES / (1u << 30) / spent);
+}
+
+/* Every hundredth reference is handed to another process. */
+void side_put_small(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    double spent = 0;
+    int64_t puts_count = 0;
+
+    do {
+        double begun = bench_seconds();
+        tdm_ref *ref = NULL;
+
+        for (int i = 0; i < SMALL_CHUNK; i++) {
+            tdm_ref_release(ref);
+            TDM_CHECK(tdm_put(runtime, &ref, "i", ++puts_count));
+        }
+        spent += bench_seconds() - begun;
+        side_expect((uint64_t)puts_count, ask_reader(runtime, "same", ref), "a small put");
+        tdm_ref_release(ref);
+    } while (spent < seconds);
+    side_add(numbers, (double)puts_count / spent);
+}
+
+void side_get_small(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    double begun = bench_seconds();
+    uint32_t gets_count = 0;
+    tdm_ref *ref;
+
+    TDM_CHECK(tdm_put(runtime, &ref, "i", (int64_t)7));
+    do {
+        for (int i = 0; i < SMALL_CHUNK; i++) {
+            int64_t number;
+
+            TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "i", &number));
+            side_expect(7, (uint64_t)number, "a small get");
+        }
+        gets_count += SMALL_CHUNK;
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, gets_count / (bench_seconds() - begun));
+    tdm_ref_release(ref);
+}

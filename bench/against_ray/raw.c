@@ -1,0 +1,281 @@
+/* raw.c - the bare peers: what a socket and a copy can do at best. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A frame is as many bytes as a call or its reply has on the wire, and begins with its number.
+ */
+#include "side.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* ---- ping-pong ------------------------------------------------------------------------------
+ */
+
+static void pong(int fd)
+{
+    char buffer[SIDE_CALL_BYTES] = {0};
+
+    for (;;) {
+        bench_read(fd, buffer, SIDE_CALL_BYTES);
+        bench_write(fd, buffer, SIDE_REPLY_BYTES);
+    }
+}
+
+static void ping_pong(int core, double seconds, struct side_numbers *numbers)
+{
+    static struct side_latencies latencies;
+    static pid_t peer;
+    static int fd;
+    double begun;
+    double now;
+
+    if (peer == 0) {
+        fd = bench_peer_pair("pong", &peer);
+    }
+    bench_pin(0, 0);
+    bench_pin(peer, core);
+    latencies.count = 0;
+    begun = now = bench_seconds();
+    while (now - begun < seconds && latencies.count < SIDE_LATENCIES_MAX) {
+        uint64_t frame[SIDE_CALL_BYTES / sizeof(uint64_t) + 1] = {latencies.count};
+        double sent = now;
+
+        bench_write(fd, frame, SIDE_CALL_BYTES);
+        bench_read(fd, frame, SIDE_REPLY_BYTES);
+        side_expect(latencies.count, frame[0], "a ping");
+        now = bench_seconds();
+        latencies.values[latencies.count++] = now - sent;
+    }
+    side_add_rate(numbers, &latencies, now - begun);
+    bench_unpin(peer);
+    bench_unpin(0);
+}
+
+void side_raw_same_core(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    (void)runtime;
+    ping_pong(0, seconds, numbers);
+}
+
+void side_raw_own_cores(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    (void)runtime;
+    ping_pong(1, seconds, numbers);
+}
+
+/* ---- framed echo ----------------------------------------------------------------------------
+ */
+
+static size_t read_some(int fd, char *place, size_t room)
+{
+    ssize_t got;
+
+    do {
+        got = read(fd, place, room);
+    } while (got < 0 && errno == EINTR);
+    if (got <= 0) {
+        _exit(1); /* the other side has left: nobody is to be told */
+    }
+    return (size_t)got;
+}
+
+/* Answers all frames that one read brings with one write. */
+static void echo_frames(int fd)
+{
+    static char input[64 * 1024];
+    static char output[sizeof(input)];
+    size_t filled = 0;
+
+    for (;;) {
+        size_t begin = 0;
+        size_t used = 0;
+
+        filled += read_some(fd, input + filled, sizeof(input) - filled);
+        for (; filled - begin >= SIDE_CALL_BYTES; begin += SIDE_CALL_BYTES) {
+            memcpy(output + used, input + begin, SIDE_REPLY_BYTES);
+            used += SIDE_REPLY_BYTES;
+        }
+        memmove(input, input + begin, filled - begin);
+        filled -= begin;
+        bench_write(fd, output, used);
+    }
+}
+
+static void check_answers(const char *answers)
+{
+    for (uint64_t i = 0; i < SIDE_WINDOW; i++) {
+        uint64_t number;
+
+        memcpy(&number, answers + i * SIDE_REPLY_BYTES, sizeof(number));
+        side_expect(i, number, "a framed echo");
+    }
+}
+
+/* A window of frames, `at_once` with each write; every answer is looked at.  Reads when the
+ * socket is full: the other side may have to get rid of its answers first. */
+static void raw_window(int fd, uint32_t at_once)
+{
+    static char frames[SIDE_WINDOW * SIDE_CALL_BYTES];
+    static char answers[SIDE_WINDOW * SIDE_REPLY_BYTES];
+    size_t sent = 0;
+    size_t received = 0;
+
+    for (uint64_t i = 0; i < SIDE_WINDOW; i++) {
+        memcpy(frames + i * SIDE_CALL_BYTES, &i, sizeof(i));
+    }
+    while (sent < sizeof(frames)) {
+        size_t step = at_once * SIDE_CALL_BYTES - sent % (at_once * SIDE_CALL_BYTES);
+        ssize_t put = send(fd, frames + sent, step, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+        if (put >= 0) {
+            sent += (size_t)put;
+        } else if (errno == EAGAIN) {
+            received += read_some(fd, answers + received, sizeof(answers) - received);
+        } else if (errno != EINTR) {
+            bench_die("send");
+        }
+    }
+    bench_read(fd, answers + received, sizeof(answers) - received);
+    check_answers(answers);
+}
+
+static void raw_windows(uint32_t at_once, double seconds, struct side_numbers *numbers)
+{
+    static pid_t peer;
+    static int fd;
+    uint32_t frames_count = 0;
+    double begun;
+
+    if (peer == 0) {
+        fd = bench_peer_pair("echo_frames", &peer);
+    }
+    begun = bench_seconds();
+    do {
+        raw_window(fd, at_once);
+        frames_count += SIDE_WINDOW;
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, frames_count / (bench_seconds() - begun));
+}
+
+void side_raw_pipelined(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    (void)runtime;
+    raw_windows(SIDE_WINDOW, seconds, numbers);
+}
+
+void side_raw_one_by_one(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    (void)runtime;
+    raw_windows(1, seconds, numbers);
+}
+
+/* Told how many windows, it exchanges them with an echo of its own, and says so. */
+static void exchange(int fd)
+{
+    pid_t peer;
+    int echo_fd = bench_peer_pair("echo_frames", &peer);
+
+    for (;;) {
+        uint32_t windows_count;
+
+        bench_read(fd, &windows_count, sizeof(windows_count));
+        for (uint32_t i = 0; i < windows_count; i++) {
+            raw_window(echo_fd, SIDE_WINDOW);
+        }
+        bench_write(fd, &windows_count, sizeof(windows_count));
+    }
+}
+
+/* Two pairs at the same time: as many processes and bytes as two callers of two actors. */
+void side_raw_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    static const uint32_t windows_count = 100;
+    static int fds[2];
+    uint32_t frames_count = 0;
+    double begun;
+
+    (void)runtime;
+    for (int i = 0; i < 2 && fds[i] == 0; i++) {
+        pid_t peer; /* ends with this program */
+
+        fds[i] = bench_peer_pair("exchange", &peer);
+    }
+    begun = bench_seconds();
+    do {
+        uint32_t done;
+
+        for (int i = 0; i < 2; i++) {
+            bench_write(fds[i], &windows_count, sizeof(windows_count));
+        }
+        for (int i = 0; i < 2; i++) {
+            bench_read(fds[i], &done, sizeof(done));
+            frames_count += done * SIDE_WINDOW;
+        }
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, frames_count / (bench_seconds() - begun));
+}
+
+/* ---- copies ---------------------------------------------------------------------------------
+ */
+
+static char *warm_memory(size_t size_bytes)
+{
+    char *memory = malloc(size_bytes);
+
+    if (memory == NULL) {
+        bench_die("malloc");
+    }
+    memset(memory, 1, size_bytes);
+    return memory;
+}
+
+static void copy_now(char *to, const char *from, size_t size_bytes)
+{
+    memcpy(to, from, size_bytes);
+    __asm__ volatile("" : : "r"(to) : "memory"); /* nobody reads it: copy all the same */
+}
+
+void side_raw_twice(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    static char *places[3];
+    double begun;
+    uint32_t copies_count = 0;
+
+    (void)runtime;
+    for (int i = 0; i < 3 && places[i] == NULL; i++) {
+        places[i] = warm_memory(SIDE_MIB);
+    }
+    begun = bench_seconds();
+    do {
+        copy_now(places[1], places[0], SIDE_MIB);
+        copy_now(places[2], places[1], SIDE_MIB);
+        copies_count++;
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, copies_count / 1024.0 / (bench_seconds() - begun));
+}
+
+void side_raw_copy(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    static const size_t size_bytes = (size_t)100 * SIDE_MIB;
+    static char *places[2];
+    double begun;
+    uint32_t copies_count = 0;
+
+    (void)runtime;
+    for (int i = 0; i < 2 && places[i] == NULL; i++) {
+        places[i] = warm_memory(size_bytes);
+    }
+    begun = bench_seconds();
+    do {
+        copy_now(places[1], places[0], size_bytes);
+        copies_count++;
+    } while (bench_seconds() - begun < seconds);
+    side_add(numbers, copies_count * (100.0 / 1024) / (bench_seconds() - begun));
+}
+
+const struct bench_role side_raw_roles[] = {
+    {"pong", pong}, {"echo_frames", echo_frames}, {"exchange", exchange}};
+const size_t side_raw_roles_count = sizeof(side_raw_roles) / sizeof(side_raw_roles[0]);

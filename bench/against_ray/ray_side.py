@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray's side of the comparison: reads lines "ROUND SECONDS", answers with a line of numbers.
+
+What a measure counts is what `ray microbenchmark` counts under that name, as far as it has one.
+Numbers leave through a copy of the first stdout; what Ray prints goes to stderr.
+"""
+import os
+import statistics
+import sys
+import time
+import zlib
+
+import numpy as np
+import ray
+
+MIB = 1 << 20
+WINDOW = 1000
+
+
+@ray.remote(num_cpus=0)
+class Echo:
+    def small_value(self):
+        return b"ok"
+
+    def take(self, array):
+        return int(array[0]) + int(array[-1])
+
+    def pid(self):
+        return os.getpid()
+
+
+@ray.remote(num_cpus=0)
+class Caller:
+    def __init__(self, callees):
+        self.callees = callees
+
+    def windows(self, count):
+        for _ in range(count):
+            one_window(self.callees)
+
+
+@ray.remote(num_cpus=0)
+class Reader:
+    def same(self, value):
+        return value
+
+    def hash(self, array):
+        return zlib.crc32(array)
+
+
+def expect(wanted, got, what):
+    if wanted != got:
+        raise SystemExit(f"{what}: wanted {wanted}, got {got}")
+
+
+def one_window(actors):
+    answers = ray.get([actors[i % len(actors)].small_value.remote() for i in range(WINDOW)])
+    expect([b"ok"] * WINDOW, answers, "a window of calls")
+
+
+def set_cores(pid, cores):
+    """All threads of a process."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        try:
+            os.sched_setaffinity(int(thread), cores)
+        except ProcessLookupError:
+            pass  # it has ended meanwhile
+
+
+class Side:
+    def __init__(self, temporary):
+        ray.init(address=os.environ.get("AGAINST_RAY_ADDRESS"), log_to_driver=False,
+                 **({} if "AGAINST_RAY_ADDRESS" in os.environ else
+                    {"_temp_dir": temporary, "include_dashboard": False, "_node_ip_address": "127.0.0.1",
+                     "resources": {"custom": 100}, "object_store_memory": 2 << 30}))
+        self.kept = {}
+        self.stamp = 0
+        self.large = None
+
+    def once(self, name, make):
+        if name not in self.kept:
+            self.kept[name] = make()
+        return self.kept[name]
+
+    def echo(self):
+        return self.once("echo", Echo.remote)
+
+    def reader(self):
+        return self.once("reader", Reader.remote)
+
+    def repeat(self, seconds, step):
+        """Steps a second."""
+        begun = time.perf_counter()
+        steps = 0
+        while time.perf_counter() - begun < seconds:
+            step()
+            steps += 1
+        return steps / (time.perf_counter() - begun)
+
+    # one at a time: rate, median in microseconds
+
+    def sync(self, seconds, cores_of_actor):
+        echo = self.echo()
+        pid = self.once("pid", lambda: ray.get(echo.pid.remote()))
+        everywhere = os.sched_getaffinity(0)
+        took = []
+        set_cores(os.getpid(), {0})
+        set_cores(pid, cores_of_actor)
+        begun = now = time.perf_counter()
+        while now - begun < seconds:
+            expect(b"ok", ray.get(echo.small_value.remote()), "a call")
+            sent, now = now, time.perf_counter()
+            took.append(now - sent)
+        set_cores(os.getpid(), everywhere)
+        set_cores(pid, everywhere)
+        return [len(took) / (now - begun), statistics.median(took) * 1e6]
+
+    def call_same_core(self, seconds):
+        return self.sync(seconds, {0})
+
+    def call_own_cores(self, seconds):
+        return self.sync(seconds, {1})
+
+    # many under way: rate
+
+    def pipelined(self, seconds):
+        actors = [self.echo()]
+        return [WINDOW * self.repeat(seconds, lambda: one_window(actors))]
+
+    def two_by_two(self, seconds):
+        callees = self.once("callees", lambda: [Echo.remote(), Echo.remote()])
+        callers = self.once("callers", lambda: [Caller.remote(callees), Caller.remote(callees)])
+        return [2 * WINDOW * self.repeat(
+            seconds, lambda: ray.get([caller.windows.remote(1) for caller in callers]))]
+
+    # GiB/s
+
+    def call_mib(self, seconds):
+        array = np.zeros(MIB // 8, dtype=np.int64)
+
+        def call():
+            self.stamp += 1
+            array[0] = array[-1] = self.stamp
+            expect(2 * self.stamp, ray.get(self.echo().take.remote(array)), "a call with 1 MiB")
+
+        return [self.repeat(seconds, call) / 1024]
+
+    def put_large(self, seconds):
+        if self.large is None:
+            self.large = np.arange(100 * MIB // 8, dtype=np.int64)
+        spent = puts = 0
+        while spent < seconds:
+            self.stamp += 1
+            self.large[0] = self.stamp
+            begun = time.perf_counter()
+            ref = ray.put(self.large)
+            spent += time.perf_counter() - begun
+            puts += 1
+            expect(zlib.crc32(self.large), ray.get(self.reader().hash.remote(ref)), "100 MiB")
+            del ref
+        return [puts * 100 / 1024 / spent]
+
+    # rate
+
+    def put_small(self, seconds):
+        spent = puts = 0
+        while spent < seconds:
+            begun = time.perf_counter()
+            for _ in range(100):
+                puts += 1
+                ref = ray.put(puts)
+            spent += time.perf_counter() - begun
+            expect(puts, ray.get(self.reader().same.remote(ref)), "a small put")
+        return [puts / spent]
+
+    def get_small(self, seconds):
+        ref = ray.put(7)
+        return [self.repeat(seconds, lambda: expect(7, ray.get(ref), "a small get"))]
+
+    def group(self, seconds):
+        def hundred():
+            groups = [ray.util.placement_group([{"custom": 0.001}]) for _ in range(100)]
+            for group in groups:
+                if not group.wait(timeout_seconds=30):
+                    raise SystemExit("a placement group is not there after 30 s")
+            for group in groups:
+                ray.util.remove_placement_group(group)
+
+        return [100 * self.repeat(seconds, hundred)]
+
+    def called_actor(self):
+        actor = Echo.remote()
+        expect(b"ok", ray.get(actor.small_value.remote()), "an actor's first call")
+        return actor
+
+    def actor_life(self, seconds):
+        return [self.repeat(seconds, lambda: ray.kill(self.called_actor()))]
+
+    # pids
+
+    def idle(self, _):
+        actors = self.once("idle", lambda: [self.called_actor() for _ in range(20)])
+        return ray.get([actor.pid.remote() for actor in actors])
+
+    # nothing
+
+    def first_call(self, _):
+        self.called_actor()
+        return []
+
+
+def main():
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    print("imported", file=answers)
+    side = None
+    for line in sys.stdin:
+        name, seconds = line.split()
+        if side is None:
+            side = Side(sys.argv[1])
+        print(*getattr(side, name)(float(seconds)), file=answers)
+    ray.shutdown()
+
+
+main()
