@@ -69,7 +69,7 @@ def set_cores(pid, cores):
 
 class Side:
     def __init__(self, temporary):
-        ray.init(address=os.environ.get("AGAINST_RAY_ADDRESS"), log_to_driver=False,
+        ray.init(address=os.environ.get("AGAINST_RAY_ADDRESS", "local"), log_to_driver=False,
                  **({} if "AGAINST_RAY_ADDRESS" in os.environ else
                     {"_temp_dir": temporary, "include_dashboard": False, "_node_ip_address": "127.0.0.1",
                      "resources": {"custom": 100}, "object_store_memory": 2 << 30}))

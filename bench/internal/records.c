@@ -1,0 +1,177 @@
+/* records.c - actors registered and named in one Redis: bench/against_ray/run asks for rounds.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reads lines "records COUNT" from stdin and answers with actors a second.  Each actor is a
+ * transaction of its own, as a daemon makes it: reads its record and its name, writes both.  As
+ * many daemons of a large cluster do, many are under way at once.  All are read back. */
+#include "scheduler/records.h"
+#include "measure.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/redis/embedded.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNDER_WAY = 256, TIMEOUT_MS = 30000 };
+
+struct bench {
+    struct tdm__loop *loop;
+    struct tdm__redis_embedded *server;
+    struct tdm__store *store;
+    uint32_t wanted_count; /* of this round */
+    uint32_t begun_count;
+    uint32_t done_count;
+    uint32_t found_count;
+    uint32_t all_count; /* of all rounds: also the next actor's number */
+};
+
+/* One of those that are under way; begins the next when it is done. */
+struct registration {
+    struct bench *bench; /* borrowed */
+    struct tdm__actor_record actor;
+};
+
+static void begin_next(struct registration *registration);
+
+static tdm_status write_both(void *arg, struct tdm__txn *txn)
+{
+    const struct registration *registration = arg;
+
+    if (tdm__txn_find(txn, registration->actor.name_key) != NULL) {
+        return tdm__fail(TDM_E_EXISTS, "%s", registration->actor.name_key);
+    }
+    return tdm__actor_record_put(txn, &registration->actor);
+}
+
+static void on_written(void *arg, tdm_status status, const char *detail)
+{
+    struct registration *registration = arg;
+
+    TDM_CHECK(tdm__fail(status, "%s", detail));
+    registration->bench->done_count++;
+    begin_next(registration);
+}
+
+static void begin_next(struct registration *registration)
+{
+    struct bench *bench = registration->bench;
+    struct tdm__actor_record *actor = &registration->actor;
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[2] = {key, actor->name_key};
+
+    if (bench->begun_count == bench->wanted_count) {
+        return;
+    }
+    bench->begun_count++;
+    bench->all_count++;
+    *actor = (struct tdm__actor_record){.class_name = "echo"};
+    TDM_CHECK(tdm__id_make(&actor->actor));
+    TDM_CHECK(tdm__id_make(&actor->node));
+    (void)snprintf(actor->name_key, sizeof(actor->name_key), "name/default/actor%u",
+                   bench->all_count);
+    (void)tdm__store_key("actor", &actor->actor, key);
+    TDM_CHECK(tdm__txn_run(bench->loop, bench->store, patterns, 2, tdm__deadline_in(TIMEOUT_MS),
+                           write_both, on_written, registration));
+}
+
+static bool all_done(void *arg)
+{
+    const struct bench *bench = arg;
+
+    return bench->done_count == bench->wanted_count;
+}
+
+static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
+                    uint32_t records_count)
+{
+    struct bench *bench = arg;
+
+    TDM_CHECK(status);
+    for (uint32_t i = 0; i < records_count; i++) {
+        struct tdm__actor_record actor;
+
+        TDM_CHECK(tdm__actor_record_read(&records[i], &actor));
+        bench->found_count++;
+    }
+}
+
+static bool all_read(void *arg)
+{
+    const struct bench *bench = arg;
+
+    return bench->found_count > 0;
+}
+
+/* Each actor has two records: its own and its name's. */
+static void check_all(struct bench *bench)
+{
+    static const char *const patterns[] = {"actor/*", "name/*"};
+
+    bench->found_count = 0;
+    bench->store->ops->read(bench->store, patterns, 2, tdm__deadline_in(TIMEOUT_MS), on_read,
+                            bench);
+    TDM_CHECK(tdm__loop_run(bench->loop, all_read, bench, tdm__deadline_in(TIMEOUT_MS)));
+    if (bench->found_count != 2 * bench->all_count) {
+        TDM_CHECK(tdm_fail(TDM_E_STORE, "%u records of %u actors", bench->found_count,
+                           bench->all_count));
+    }
+}
+
+static double register_actors(struct bench *bench, uint32_t count)
+{
+    static struct registration registrations[UNDER_WAY];
+    double begun = bench_seconds();
+    double took;
+
+    bench->wanted_count = count;
+    bench->begun_count = 0;
+    bench->done_count = 0;
+    for (uint32_t i = 0; i < UNDER_WAY; i++) {
+        registrations[i].bench = bench;
+        begin_next(&registrations[i]);
+    }
+    TDM_CHECK(tdm__loop_run(bench->loop, all_done, bench, tdm__deadline_in(TIMEOUT_MS)));
+    took = bench_seconds() - begun;
+    check_all(bench);
+    return count / took;
+}
+
+static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
+{
+    (void)status;
+    (void)kind;
+    (void)place;
+    return remove(path);
+}
+
+int main(void)
+{
+    char directory[] = "/tmp/tandem-bench-XXXXXX";
+    struct bench bench = {0};
+    uint32_t count;
+    char line[64];
+
+    if (mkdtemp(directory) == NULL) {
+        bench_die("mkdtemp");
+    }
+    TDM_CHECK(tdm__loop_create(&bench.loop));
+    TDM_CHECK(tdm__redis_embedded_start(bench.loop, directory, &bench.server));
+    TDM_CHECK(tdm__store_redis_open(bench.loop, tdm__redis_embedded_url(bench.server), "bench",
+                                    TIMEOUT_MS, &bench.store));
+    while (fgets(line, sizeof(line), stdin) != NULL) {
+        if (strncmp(line, "records ", 8) != 0) {
+            bench_die("a line is: records COUNT");
+        }
+        count = (uint32_t)strtoul(line + 8, NULL, 10);
+        (void)printf("%.17g\n", register_actors(&bench, count));
+        (void)fflush(stdout);
+    }
+    bench.store->ops->close(bench.store);
+    tdm__redis_embedded_stop(bench.server);
+    tdm__loop_destroy(bench.loop);
+    (void)nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    return 0;
+}
