@@ -94,6 +94,14 @@ struct tdm__device {
 tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu,
                                  struct tdm__device **device_out);
 
+/* A GPU under CUDA's driver, by its UUID ("GPU-…"), number `gpu` at the broker.
+ * TDM_E_UNSUPPORTED where there is no driver. */
+tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu,
+                                 const char *uuid, struct tdm__device **device_out);
+/* What such a device itself says of its memory, whoever uses it. */
+tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
+                                   size_t *total_bytes_out);
+
 /* Around `inner` (owned from TDM_OK on): the n-th fallible call from tdm__device_faulty_arm()
  * on fails, once; 0 never. */
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);

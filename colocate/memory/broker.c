@@ -26,6 +26,7 @@ struct block {
     char tag[TDM__BLOCK_TAG_BYTES];
     size_t size_bytes;
     int fd;                 /* owned */
+    bool adopted;           /* memory of a device: nothing is left of it to pool */
     struct holder *holders; /* owned; never empty while the block is charged */
 };
 
@@ -122,6 +123,16 @@ static void pool_put(struct gpu *gpu, struct block *block)
     TDM_ASSERT(gpu->pooled_bytes == kept_bytes);
 }
 
+/* A block that nobody holds. */
+static void put_away(struct gpu *gpu, struct block *block)
+{
+    if (block->adopted) {
+        block_destroy(block);
+    } else {
+        pool_put(gpu, block);
+    }
+}
+
 static tdm_status holder_add(struct block *block, const struct tdm__id *id)
 {
     struct holder *holder;
@@ -153,26 +164,66 @@ static bool holder_is(const struct block *block, const struct tdm__id *id)
     return false;
 }
 
-/* A block ready to be charged, recycled or fresh, under a new key. */
-static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                             const struct tdm__block_wish *wish, size_t size_bytes,
-                             struct block **block_out)
+/* A block whose memory is yet to come. */
+static tdm_status block_create(uint32_t gpu, size_t size_bytes, struct block **block_out)
 {
-    struct block *block = pool_take(&broker->gpus[wish->gpu], size_bytes);
-    tdm_status status = TDM_OK;
+    struct block *block = calloc(1, sizeof(*block));
 
     if (block == NULL) {
-        block = calloc(1, sizeof(*block));
-        if (block == NULL) {
-            return tdm__fail(TDM_E_NOMEM, "a block of GPU %u", wish->gpu);
-        }
-        block->size_bytes = size_bytes;
-        block->fd = -1;
-        status = memory_make(wish->gpu, size_bytes, &block->fd);
+        return tdm__fail(TDM_E_NOMEM, "a block of GPU %u", gpu);
     }
-    if (status == TDM_OK) {
-        status = tdm__id_make(&block->key);
+    block->size_bytes = size_bytes;
+    block->fd = -1;
+    *block_out = block;
+    return TDM_OK;
+}
+
+/* The tenant's memory behind `fd`. */
+static tdm_status block_adopt(uint32_t gpu, size_t size_bytes, int fd, struct block **block_out)
+{
+    TDM_TRY(block_create(gpu, size_bytes, block_out));
+    (*block_out)->adopted = true;
+    (*block_out)->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if ((*block_out)->fd < 0) {
+        int error_number = errno;
+
+        block_destroy(*block_out);
+        return tdm__fail_errno(error_number, "descriptor %d for a block of GPU %u", fd, gpu);
     }
+    return TDM_OK;
+}
+
+/* Recycled, fresh, or (`fd` is not -1) the tenant's own. */
+static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_bytes, int fd,
+                            struct block **block_out)
+{
+    tdm_status status;
+
+    if (fd >= 0) {
+        return block_adopt(gpu_index, size_bytes, fd, block_out);
+    }
+    *block_out = pool_take(gpu, size_bytes);
+    if (*block_out != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(block_create(gpu_index, size_bytes, block_out));
+    status = memory_make(gpu_index, size_bytes, &(*block_out)->fd);
+    if (status != TDM_OK) {
+        block_destroy(*block_out);
+    }
+    return status;
+}
+
+/* A block ready to be charged, under a new key. */
+static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                             const struct tdm__block_wish *wish, size_t size_bytes, int fd,
+                             struct block **block_out)
+{
+    struct block *block;
+    tdm_status status;
+
+    TDM_TRY(block_get(&broker->gpus[wish->gpu], wish->gpu, size_bytes, fd, &block));
+    status = tdm__id_make(&block->key);
     if (status == TDM_OK) {
         status = holder_add(block, &owner->id);
     }
@@ -230,7 +281,7 @@ static void discharge(struct tdm__broker *broker, uint32_t gpu_index, struct blo
         gpu->blocks_end = link;
     }
     gpu->used_bytes -= size_bytes;
-    pool_put(gpu, block);
+    put_away(gpu, block);
     assert_ledger_is_sum_of_rows(gpu);
     if (broker->hook.released != NULL) {
         broker->hook.released(broker->hook.arg, gpu_index, &owner, tag, size_bytes);
@@ -416,11 +467,11 @@ void tdm__broker_set_hook(struct tdm__broker *broker, const struct tdm__broker_h
     broker->hook = hook != NULL ? *hook : (struct tdm__broker_hook){0};
 }
 
-tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                            const struct tdm__block_wish *wish,
-                            struct tdm__block_handle *blocks_out)
+/* `fds` is NULL where the memory is to be made here. */
+static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                  const struct tdm__block_wish *wish, const int *fds,
+                                  struct block **made)
 {
-    struct block *made[TDM__BLOCKS_MAX];
     size_t wanted_bytes = 0;
     struct gpu *gpu;
 
@@ -430,23 +481,49 @@ tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant
         return fail_full(broker, owner, wish, wanted_bytes);
     }
     for (uint32_t i = 0; i < wish->count; i++) {
-        tdm_status status = block_make(broker, owner, wish, wish->sizes_bytes[i], &made[i]);
+        tdm_status status = block_make(broker, owner, wish, wish->sizes_bytes[i],
+                                       fds != NULL ? fds[i] : -1, &made[i]);
 
         if (status != TDM_OK) {
             while (i > 0) {
                 i--;
                 (void)holder_remove(made[i], &owner->id, 0);
-                pool_put(gpu, made[i]);
+                put_away(gpu, made[i]);
             }
             return status;
         }
     }
     for (uint32_t i = 0; i < wish->count; i++) {
-        blocks_out[i] = (struct tdm__block_handle){
-            .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
         charge(broker, wish->gpu, made[i]);
     }
     assert_ledger_is_sum_of_rows(gpu);
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                            const struct tdm__block_wish *wish,
+                            struct tdm__block_handle *blocks_out)
+{
+    struct block *made[TDM__BLOCKS_MAX];
+
+    TDM_TRY(make_and_charge(broker, owner, wish, NULL, made));
+    for (uint32_t i = 0; i < wish->count; i++) {
+        blocks_out[i] = (struct tdm__block_handle){
+            .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                             const struct tdm__block_wish *wish, const int *fds,
+                             struct tdm__id *keys_out)
+{
+    struct block *made[TDM__BLOCKS_MAX];
+
+    TDM_TRY(make_and_charge(broker, owner, wish, fds, made));
+    for (uint32_t i = 0; i < wish->count; i++) {
+        keys_out[i] = made[i]->key;
+    }
     return TDM_OK;
 }
 

@@ -75,6 +75,12 @@ struct tdm__block_wish {
 tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
                             const struct tdm__block_wish *wish,
                             struct tdm__block_handle *blocks_out);
+/* The same accounting for memory that the tenant made itself on its device: `fds` (duplicated)
+ * keep it alive for as long as it is held, and it is never pooled.  `keys_out` has room for
+ * wish->count. */
+tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                             const struct tdm__block_wish *wish, const int *fds,
+                             struct tdm__id *keys_out);
 /* Makes `holder` one more holder (counted).  TDM_E_NOT_FOUND for a key that is none. */
 tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
                             const struct tdm__id *holder, struct tdm__block_handle *block_out);

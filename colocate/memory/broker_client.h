@@ -13,6 +13,9 @@ struct tdm__broker_client;
 struct tdm__broker_client_ops {
     tdm_status (*make)(struct tdm__broker_client *client, const struct tdm__block_wish *wish,
                        struct tdm__block_handle *blocks_out);
+    /* Memory that this process made on its device; the descriptors stay the caller's. */
+    tdm_status (*adopt)(struct tdm__broker_client *client, const struct tdm__block_wish *wish,
+                        const int *fds, struct tdm__id *keys_out);
     tdm_status (*open)(struct tdm__broker_client *client, const struct tdm__id *key,
                        struct tdm__block_handle *block_out);
     /* Of blocks made or opened before; all are tried, the first failure is returned. */

@@ -71,6 +71,15 @@ static tdm_status direct_make(struct tdm__broker_client *client,
     return status;
 }
 
+static tdm_status direct_adopt(struct tdm__broker_client *client,
+                               const struct tdm__block_wish *wish, const int *fds,
+                               struct tdm__id *keys_out)
+{
+    struct direct *direct = (struct direct *)client;
+
+    return tdm__broker_adopt(direct->broker, &direct->tenant, wish, fds, keys_out);
+}
+
 static tdm_status direct_open(struct tdm__broker_client *client, const struct tdm__id *key,
                               struct tdm__block_handle *block_out)
 {
@@ -105,6 +114,7 @@ tdm_status tdm__broker_client_direct(struct tdm__broker *broker,
                                      struct tdm__broker_client **client_out)
 {
     static const struct tdm__broker_client_ops ops = {.make = direct_make,
+                                                      .adopt = direct_adopt,
                                                       .open = direct_open,
                                                       .release = direct_release,
                                                       .accept = direct_accept,

@@ -32,11 +32,13 @@ static void answer_drop(struct answer *answer)
 }
 
 /* Calls `method` with what `writer` holds, and frees the writer in any case. */
-static tdm_status call(struct remote *remote, const char *method, tdm_writer *writer,
-                       struct answer *answer_out)
+static tdm_status call_with(struct remote *remote, const char *method, tdm_writer *writer,
+                            const int *fds, uint32_t fds_count, struct answer *answer_out)
 {
     struct tdm__request request = {.method = method,
                                    .packed = tdm_writer_bytes(writer),
+                                   .fds = fds,
+                                   .fds_count = fds_count,
                                    .deadline_ms = tdm__deadline_in(remote->timeout_ms)};
     tdm_status status = tdm_writer_status(writer);
 
@@ -47,6 +49,36 @@ static tdm_status call(struct remote *remote, const char *method, tdm_writer *wr
     }
     tdm_writer_destroy(writer);
     return status;
+}
+
+static tdm_status call(struct remote *remote, const char *method, tdm_writer *writer,
+                       struct answer *answer_out)
+{
+    return call_with(remote, method, writer, NULL, 0, answer_out);
+}
+
+static tdm_status answer_key(const struct answer *answer, uint32_t index,
+                             struct tdm__id *key_out)
+{
+    const tdm_value *keys = tdm_document_root(answer->document);
+    struct tdm_bytes key = tdm_value_bytes(tdm_value_at(keys, index));
+
+    if (key.size_bytes != sizeof(key_out->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "a block's key of %zu bytes", key.size_bytes);
+    }
+    memcpy(key_out->bytes, key.data, key.size_bytes);
+    return TDM_OK;
+}
+
+static void write_wish(tdm_writer *writer, const struct tdm__block_wish *wish)
+{
+    tdm_write_array(writer, 3);
+    tdm_write_uint(writer, wish->gpu);
+    tdm_write_string(writer, wish->tag);
+    tdm_write_array(writer, wish->count);
+    for (uint32_t i = 0; i < wish->count; i++) {
+        tdm_write_uint(writer, wish->sizes_bytes[i]);
+    }
 }
 
 static tdm_status answer_blocks(const struct answer *answer, const size_t *sizes_bytes,
@@ -60,12 +92,7 @@ static tdm_status answer_blocks(const struct answer *answer, const size_t *sizes
                          tdm_value_count(keys), answer->fds_count, count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        struct tdm_bytes key = tdm_value_bytes(tdm_value_at(keys, i));
-
-        if (key.size_bytes != sizeof(blocks_out[i].key.bytes)) {
-            return tdm__fail(TDM_E_PROTOCOL, "a block's key of %zu bytes", key.size_bytes);
-        }
-        memcpy(blocks_out[i].key.bytes, key.data, key.size_bytes);
+        TDM_TRY(answer_key(answer, i, &blocks_out[i].key));
         blocks_out[i].size_bytes = sizes_bytes[i];
         blocks_out[i].fd = answer->fds[i];
     }
@@ -82,18 +109,35 @@ static tdm_status remote_make(struct tdm__broker_client *client,
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
-    tdm_write_uint(writer, wish->gpu);
-    tdm_write_string(writer, wish->tag);
-    tdm_write_array(writer, wish->count);
-    for (uint32_t i = 0; i < wish->count; i++) {
-        tdm_write_uint(writer, wish->sizes_bytes[i]);
-    }
+    write_wish(writer, wish);
     TDM_TRY(call((struct remote *)client, "block.create", writer, &answer));
     status = answer_blocks(&answer, wish->sizes_bytes, wish->count, blocks);
     if (status == TDM_OK) {
         memcpy(blocks_out, blocks, wish->count * sizeof(blocks[0]));
         answer.fds_count = 0; /* they are the caller's now */
+    }
+    answer_drop(&answer);
+    return status;
+}
+
+static tdm_status remote_adopt(struct tdm__broker_client *client,
+                               const struct tdm__block_wish *wish, const int *fds,
+                               struct tdm__id *keys_out)
+{
+    struct tdm__id keys[TDM__BLOCKS_MAX];
+    struct answer answer;
+    tdm_writer *writer;
+    tdm_status status = TDM_OK;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    write_wish(writer, wish);
+    TDM_TRY(
+        call_with((struct remote *)client, "block.adopt", writer, fds, wish->count, &answer));
+    for (uint32_t i = 0; i < wish->count && status == TDM_OK; i++) {
+        status = answer_key(&answer, i, &keys[i]);
+    }
+    if (status == TDM_OK) {
+        memcpy(keys_out, keys, wish->count * sizeof(keys[0]));
     }
     answer_drop(&answer);
     return status;
@@ -161,6 +205,7 @@ tdm_status tdm__broker_client_remote(struct tdm__conn *conn, int64_t timeout_ms,
                                      struct tdm__broker_client **client_out)
 {
     static const struct tdm__broker_client_ops ops = {.make = remote_make,
+                                                      .adopt = remote_adopt,
                                                       .open = remote_open,
                                                       .release = remote_release,
                                                       .accept = remote_accept,

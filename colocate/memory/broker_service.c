@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX,
                "a reply carries a call's blocks");
@@ -81,6 +82,68 @@ static tdm_status serve_create(struct tdm__broker *broker, struct tdm__incoming 
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, wish.count);
     }
     tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Answers with the keys of blocks that now stand in the ledger. */
+static tdm_status reply_keys(struct tdm__incoming *incoming, const struct tdm__id *keys,
+                             uint32_t count)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_write_bytes(writer, keys[i].bytes, sizeof(keys[i].bytes));
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status adopt(struct tdm__broker *broker, struct tdm__incoming *incoming,
+                        const struct tdm__block_wish *wish, const int *fds)
+{
+    struct tdm__tenant tenant = tenant_of(incoming);
+    struct tdm__id keys[TDM__BLOCKS_MAX];
+    tdm_status status;
+
+    TDM_TRY(tdm__broker_adopt(broker, &tenant, wish, fds, keys));
+    status = reply_keys(incoming, keys, wish->count);
+    for (uint32_t i = 0; i < wish->count && status != TDM_OK; i++) {
+        (void)tdm__broker_release(broker, &keys[i], &tenant.id);
+    }
+    return status;
+}
+
+static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming *incoming)
+{
+    struct tdm__block_wish wish = {0};
+    tdm_status status = TDM_OK;
+    int fds[TDM__BLOCKS_MAX];
+    uint32_t taken = 0;
+
+    TDM_TRY(read_wish(incoming, &wish));
+    while (taken < wish.count && status == TDM_OK) {
+        fds[taken] = tdm__incoming_take_fd(incoming, taken);
+        if (fds[taken] < 0) {
+            status =
+                tdm__fail(TDM_E_PROTOCOL, "%u descriptors for %u blocks", taken, wish.count);
+        } else {
+            taken++;
+        }
+    }
+    if (status == TDM_OK) {
+        status = adopt(broker, incoming, &wish, fds);
+    }
+    while (taken > 0) {
+        taken--;
+        (void)close(fds[taken]);
+    }
     return status;
 }
 
@@ -205,6 +268,9 @@ static tdm_status dispatch(struct tdm__broker *broker, struct tdm__incoming *inc
 
     if (strcmp(method, "create") == 0) {
         return serve_create(broker, incoming);
+    }
+    if (strcmp(method, "adopt") == 0) {
+        return serve_adopt(broker, incoming);
     }
     if (strcmp(method, "open") == 0) {
         return serve_open(broker, incoming);

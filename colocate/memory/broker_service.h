@@ -11,6 +11,8 @@
  *
  *   method          arguments                      reply
  *   block.create    gpu u, tag s, (sizes u …)      (keys b …), a descriptor for each
+ *   block.adopt     gpu u, tag s, (sizes u …),     (keys b …)
+ *                   a descriptor for each
  *   block.open      key b                          size u, one descriptor
  *   block.release   key b …                        –
  *   block.accept    key b …                        –

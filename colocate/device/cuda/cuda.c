@@ -1,0 +1,338 @@
+/* cuda.c - the device that is a GPU: opening it, and its blocks. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct tdm__cuda_device *self(struct tdm__device *device)
+{
+    return (struct tdm__cuda_device *)device;
+}
+
+tdm_status tdm__cuda_enter(struct tdm__cuda_device *cuda)
+{
+    return tdm__cuda_check(cuda->driver->cuCtxSetCurrent(cuda->context),
+                           "cuCtxSetCurrent of %s", cuda->base.uuid);
+}
+
+static struct cu_allocation allocation_on(const struct tdm__cuda_device *cuda)
+{
+    return (struct cu_allocation){.type = CU_ALLOCATION_PINNED,
+                                  .handle_types = CU_HANDLE_POSIX_FD,
+                                  .location = {CU_LOCATION_DEVICE, cuda->device}};
+}
+
+/* ---- blocks ----------------------------------------------------------------------------- */
+
+static void release_handle(struct tdm__cuda_device *cuda, uint64_t handle)
+{
+    if (tdm__cuda_check(cuda->driver->cuMemRelease(handle), "cuMemRelease") != TDM_OK) {
+        tdm__log(TDM__WARN, "device", "a block of %s stays until this process ends: %s",
+                 cuda->base.uuid, tdm_error_detail());
+    }
+}
+
+static void release_keys(struct tdm__cuda_device *cuda, const struct tdm__id *keys,
+                         uint32_t count)
+{
+    if (cuda->client->ops->release(cuda->client, keys, count) != TDM_OK) {
+        tdm__log(TDM__WARN, "device", "%u blocks of %s could not be released: %s", count,
+                 cuda->base.uuid, tdm_error_detail());
+    }
+}
+
+static void cuda_release(struct tdm__device *device, struct tdm__block *const *blocks,
+                         uint32_t count)
+{
+    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+    uint32_t filled = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        keys[filled++] = blocks[i]->key;
+        /* Before the broker is told, so that what it then counts as free is free. */
+        release_handle(cuda, ((struct tdm__cuda_block *)blocks[i])->handle);
+        free(blocks[i]);
+        if (filled == TDM__DEVICE_BLOCKS_MAX || i + 1 == count) {
+            release_keys(cuda, keys, filled);
+            filled = 0;
+        }
+    }
+}
+
+static tdm_status fail_full(struct tdm__cuda_device *cuda, const char *tag, size_t size_bytes)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    (void)cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes);
+    return tdm__fail(TDM_E_DEVICE_FULL,
+                     "%s cannot hold %s: %.1f MiB wanted, %.1f MiB free of %.1f: %s",
+                     cuda->base.uuid, tag, (double)size_bytes / (1 << 20),
+                     (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20), detail);
+}
+
+/* One block that no broker knows yet, and a descriptor of it. */
+static tdm_status make_block(struct tdm__cuda_device *cuda, const char *tag, size_t size_bytes,
+                             struct tdm__cuda_block **block_out, int *fd_out)
+{
+    const struct cu_allocation allocation = allocation_on(cuda);
+    struct tdm__cuda_block *block = calloc(1, sizeof(*block));
+    tdm_status status;
+
+    if (block == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a block");
+    }
+    block->base.size_bytes = size_bytes;
+    status =
+        tdm__cuda_check(cuda->driver->cuMemCreate(&block->handle, size_bytes, &allocation, 0),
+                        "cuMemCreate of %zu bytes", size_bytes);
+    if (status != TDM_OK) {
+        free(block);
+        return status == TDM_E_DEVICE_FULL ? fail_full(cuda, tag, size_bytes) : status;
+    }
+    status = tdm__cuda_check(cuda->driver->cuMemExportToShareableHandle(fd_out, block->handle,
+                                                                        CU_HANDLE_POSIX_FD, 0),
+                             "cuMemExportToShareableHandle of %zu bytes as a descriptor",
+                             size_bytes);
+    if (status != TDM_OK) {
+        release_handle(cuda, block->handle);
+        free(block);
+        return status;
+    }
+    *block_out = block;
+    return TDM_OK;
+}
+
+/* Puts `made` blocks into the broker's ledger. */
+static tdm_status register_blocks(struct tdm__cuda_device *cuda, const char *tag,
+                                  struct tdm__cuda_block *const *blocks, const int *fds,
+                                  uint32_t count)
+{
+    struct tdm__block_wish wish = {.gpu = cuda->base.gpu, .tag = tag, .count = count};
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+
+    for (uint32_t i = 0; i < count; i++) {
+        wish.sizes_bytes[i] = blocks[i]->base.size_bytes;
+    }
+    TDM_TRY(cuda->client->ops->adopt(cuda->client, &wish, fds, keys));
+    for (uint32_t i = 0; i < count; i++) {
+        blocks[i]->base.key = keys[i];
+    }
+    return TDM_OK;
+}
+
+static tdm_status cuda_create(struct tdm__device *device, const char *tag,
+                              const size_t *sizes_bytes, uint32_t count,
+                              struct tdm__block **blocks_out)
+{
+    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__cuda_block *blocks[TDM__DEVICE_BLOCKS_MAX];
+    int fds[TDM__DEVICE_BLOCKS_MAX] = {0};
+    tdm_status status = TDM_OK;
+    uint32_t made = 0;
+
+    if (count > TDM__DEVICE_BLOCKS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u blocks at once: at most %d", count,
+                         TDM__DEVICE_BLOCKS_MAX);
+    }
+    TDM_TRY(tdm__cuda_enter(cuda));
+    while (made < count && status == TDM_OK) {
+        status = make_block(cuda, tag, sizes_bytes[made], &blocks[made], &fds[made]);
+        made += status == TDM_OK ? 1 : 0;
+    }
+    if (status == TDM_OK) {
+        status = register_blocks(cuda, tag, blocks, fds, count);
+    }
+    for (uint32_t i = 0; i < made; i++) {
+        (void)close(fds[i]);
+        if (status == TDM_OK) {
+            blocks_out[i] = &blocks[i]->base;
+        } else {
+            release_handle(cuda, blocks[i]->handle);
+            free(blocks[i]);
+        }
+    }
+    return status;
+}
+
+/* Takes the memory behind the handle's descriptor, which stays the caller's. */
+static tdm_status open_block(struct tdm__cuda_device *cuda,
+                             const struct tdm__block_handle *handle,
+                             struct tdm__block **block_out)
+{
+    struct tdm__cuda_block *block = calloc(1, sizeof(*block));
+    tdm_status status;
+
+    if (block == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a block");
+    }
+    block->base.key = handle->key;
+    block->base.size_bytes = handle->size_bytes;
+    /* The driver takes the number itself for a pointer. */
+    status = tdm__cuda_check(
+        cuda->driver->cuMemImportFromShareableHandle(
+            &block->handle, (void *)(uintptr_t)(unsigned)handle->fd, CU_HANDLE_POSIX_FD),
+        "cuMemImportFromShareableHandle of %zu bytes from descriptor %d", handle->size_bytes,
+        handle->fd);
+    if (status != TDM_OK) {
+        free(block);
+        return status;
+    }
+    *block_out = &block->base;
+    return TDM_OK;
+}
+
+static tdm_status cuda_import(struct tdm__device *device, const struct tdm__id *key,
+                              struct tdm__block **block_out)
+{
+    struct tdm__cuda_device *cuda = self(device);
+    struct tdm__block_handle handle;
+    tdm_status status;
+
+    TDM_TRY(tdm__cuda_enter(cuda));
+    TDM_TRY(cuda->client->ops->open(cuda->client, key, &handle));
+    status = open_block(cuda, &handle, block_out);
+    (void)close(handle.fd);
+    if (status != TDM_OK) {
+        release_keys(cuda, key, 1);
+    }
+    return status;
+}
+
+static tdm_status cuda_accept(struct tdm__device *device, struct tdm__block *block)
+{
+    struct tdm__cuda_device *cuda = self(device);
+
+    return cuda->client->ops->accept(cuda->client, &block->key);
+}
+
+/* ---- opening ---------------------------------------------------------------------------- */
+
+static void cuda_close(struct tdm__device *device)
+{
+    struct tdm__cuda_device *cuda = self(device);
+
+    TDM_ASSERT(cuda->places == NULL);
+    if (tdm__cuda_enter(cuda) == TDM_OK) {
+        tdm__cuda_order_close(cuda);
+    }
+    (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    free(cuda);
+}
+
+static tdm_status check_attribute(const struct tdm__cuda_device *cuda, int attribute,
+                                  const char *what)
+{
+    int supported = 0;
+
+    TDM_TRY(
+        tdm__cuda_check(cuda->driver->cuDeviceGetAttribute(&supported, attribute, cuda->device),
+                        "cuDeviceGetAttribute %d of %s", attribute, cuda->base.uuid));
+    return supported
+               ? TDM_OK
+               : tdm__fail(TDM_E_UNSUPPORTED, "%s does not support %s", cuda->base.uuid, what);
+}
+
+/* What can be known before there is a context. */
+static tdm_status look_at(struct tdm__cuda_device *cuda)
+{
+    const struct cu_allocation allocation = allocation_on(cuda);
+    size_t unit;
+
+    TDM_TRY(check_attribute(cuda, CU_DEVICE_VMM_SUPPORTED, "virtual memory management"));
+    TDM_TRY(check_attribute(cuda, CU_DEVICE_POSIX_FD_SUPPORTED,
+                            "memory shared by file descriptors"));
+    TDM_TRY(tdm__cuda_check(
+        cuda->driver->cuMemGetAllocationGranularity(&unit, &allocation, CU_GRANULARITY_MINIMUM),
+        "cuMemGetAllocationGranularity of %s", cuda->base.uuid));
+    /* The broker counts in units of its own. */
+    cuda->base.granularity_bytes = unit > TDM__BLOCK_BYTES_UNIT ? unit : TDM__BLOCK_BYTES_UNIT;
+    return TDM_OK;
+}
+
+static tdm_status start(struct tdm__cuda_device *cuda)
+{
+    tdm_status status;
+
+    TDM_TRY(look_at(cuda));
+    TDM_TRY(
+        tdm__cuda_check(cuda->driver->cuDevicePrimaryCtxRetain(&cuda->context, cuda->device),
+                        "cuDevicePrimaryCtxRetain of %s", cuda->base.uuid));
+    status = tdm__cuda_enter(cuda);
+    if (status == TDM_OK) {
+        status = tdm__cuda_order_open(cuda);
+    }
+    if (status != TDM_OK) {
+        (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    }
+    return status;
+}
+
+static const struct tdm__device_ops cuda_ops = {
+    .name = "cuda",
+    .close = cuda_close,
+    .reserve = tdm__cuda_reserve,
+    .unreserve = tdm__cuda_unreserve,
+    .create = cuda_create,
+    .import = cuda_import,
+    .accept = cuda_accept,
+    .release = cuda_release,
+    .map = tdm__cuda_map,
+    .unmap = tdm__cuda_unmap,
+    .exchange = tdm__cuda_exchange,
+    .copy = tdm__cuda_copy,
+    .copy_flush = tdm__cuda_copy_flush,
+    .event_record = tdm__cuda_event_record,
+    .event_wait = tdm__cuda_event_wait,
+    .host_alloc = tdm__cuda_host_alloc,
+    .host_free = tdm__cuda_host_free,
+};
+
+tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu,
+                                 const char *uuid, struct tdm__device **device_out)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__cuda_device *cuda;
+    struct tdm__cuda_gpu found;
+    tdm_status status;
+
+    TDM_TRY(tdm__cuda_driver(&driver));
+    TDM_TRY(tdm__cuda_gpu_find(uuid, &found));
+    cuda = calloc(1, sizeof(*cuda));
+    if (cuda == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "CUDA device %s", uuid);
+    }
+    cuda->base.ops = &cuda_ops;
+    cuda->base.gpu = gpu;
+    (void)snprintf(cuda->base.uuid, sizeof(cuda->base.uuid), "%s", found.uuid);
+    cuda->driver = driver;
+    cuda->client = client;
+    cuda->device = found.device;
+    status = start(cuda);
+    if (status != TDM_OK) {
+        free(cuda);
+        return status;
+    }
+    *device_out = &cuda->base;
+    return TDM_OK;
+}
+
+tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
+                                   size_t *total_bytes_out)
+{
+    struct tdm__cuda_device *cuda = self(device);
+
+    TDM_TRY(tdm__cuda_enter(cuda));
+    return tdm__cuda_check(cuda->driver->cuMemGetInfo_v2(free_bytes_out, total_bytes_out),
+                           "cuMemGetInfo of %s", device->uuid);
+}

@@ -1,0 +1,80 @@
+/* cuda.h - a device that is a GPU: the parts of it, shared among its files. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_DEVICE_CUDA_CUDA_H
+#define TDM_COLOCATE_DEVICE_CUDA_CUDA_H
+
+#include "colocate/device/cuda/driver.h"
+#include "colocate/memory/broker_client.h"
+
+#include <stdbool.h>
+
+/* Blocks are physical memory made exportable (a descriptor), which the node's broker keeps
+ * open and charges; the driver's own refusal counts as well as the broker's.
+ *
+ * Copies run in two streams, one a direction; what a call of another kind touches is waited for
+ * first.  The primary context is used, as every other CUDA library in the process does. */
+
+struct tdm__cuda_block {
+    struct tdm__block base;
+    uint64_t handle;
+};
+
+/* A block at an address.  Kept in no order: there are a few for each region. */
+struct tdm__cuda_place {
+    struct tdm__cuda_place *next;
+    uint64_t address;
+    struct tdm__cuda_block *block;
+    enum tdm__access access;
+};
+
+/* Recorded events live on, so that a process that was told of one can still open it; after
+ * this many later ones its slot is recorded again, which makes a late waiter wait longer, never
+ * too short. */
+enum { TDM__CUDA_EVENTS = 64 };
+
+struct tdm__cuda_event {
+    void *event; /* NULL: never used */
+    struct cu_ipc_handle handle;
+};
+
+struct tdm__cuda_device {
+    struct tdm__device base;
+    const struct tdm__cuda_driver *driver;
+    struct tdm__broker_client *client; /* borrowed */
+    int device;
+    void *context;
+    void *to_device; /* streams */
+    void *to_host;
+    void *joint;  /* an event between the streams */
+    bool copying; /* something was given to a stream since the last flush */
+    bool read_only_refused;
+    struct tdm__cuda_place *places;
+    struct tdm__cuda_event events[TDM__CUDA_EVENTS];
+    uint32_t next_event;
+};
+
+/* Makes the GPU's context the thread's.  Every entry does it first: threads and GPUs mix. */
+tdm_status tdm__cuda_enter(struct tdm__cuda_device *cuda);
+
+/* places.c */
+tdm_status tdm__cuda_reserve(struct tdm__device *device, size_t size_bytes, void **address_out);
+void tdm__cuda_unreserve(struct tdm__device *device, void *address, size_t size_bytes);
+tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__block *block,
+                         enum tdm__access access);
+tdm_status tdm__cuda_unmap(struct tdm__device *device, void *address, size_t size_bytes);
+tdm_status tdm__cuda_exchange(struct tdm__device *device, const struct tdm__mapping *a,
+                              const struct tdm__mapping *b);
+
+/* order.c */
+tdm_status tdm__cuda_order_open(struct tdm__cuda_device *cuda);
+void tdm__cuda_order_close(struct tdm__cuda_device *cuda);
+tdm_status tdm__cuda_copy(struct tdm__device *device, void *destination, const void *source,
+                          size_t size_bytes);
+tdm_status tdm__cuda_copy_flush(struct tdm__device *device);
+tdm_status tdm__cuda_event_record(struct tdm__device *device, struct tdm__event *event_out);
+tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__event *event);
+tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes,
+                                void **address_out);
+void tdm__cuda_host_free(struct tdm__device *device, void *address, size_t size_bytes);
+
+#endif

@@ -1,0 +1,166 @@
+/* driver.c - the CUDA driver's library, opened at run time, and its errors in words. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/driver.h"
+
+#include "runtime/error.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t lock;
+    bool ready; /* the calls are there and cuInit is done */
+    struct tdm__cuda_driver calls;
+} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- opening ---------------------------------------------------------------------------- */
+
+static tdm_status find_calls(void *library, const char *path)
+{
+    /* POSIX keeps functions in void pointers; C does not know how. */
+#define X(name, arguments)                                                                     \
+    *(void **)&loaded.calls.name = dlsym(library, #name);                                      \
+    if (loaded.calls.name == NULL) {                                                           \
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": a newer driver is needed",   \
+                         path);                                                                \
+    }
+    CU_CALLS(X)
+#undef X
+    return TDM_OK;
+}
+
+/* The library stays open for as long as the process lives: the driver's threads run in it. */
+static tdm_status load(void)
+{
+    const char *path = getenv("TANDEM_CUDA_LIBRARY");
+    void *library;
+    tdm_status status;
+    int result;
+
+    path = path != NULL ? path : "libcuda.so.1";
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "no CUDA driver: %s", dlerror());
+    }
+    status = find_calls(library, path);
+    if (status != TDM_OK) {
+        (void)dlclose(library);
+        return status;
+    }
+    result = loaded.calls.cuInit(0);
+    if (result != CU_SUCCESS) {
+        (void)tdm__cuda_check(result, "cuInit");
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s: %s", path, tdm_error_detail());
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_driver(const struct tdm__cuda_driver **driver_out)
+{
+    tdm_status status = TDM_OK;
+
+    (void)pthread_mutex_lock(&loaded.lock);
+    if (!loaded.ready) {
+        status = load();
+        loaded.ready = status == TDM_OK;
+    }
+    (void)pthread_mutex_unlock(&loaded.lock);
+    if (status == TDM_OK) {
+        *driver_out = &loaded.calls;
+    }
+    return status;
+}
+
+tdm_status tdm__cuda_check(int result, const char *format, ...)
+{
+    const char *name = NULL;
+    const char *text = NULL;
+    char call[256];
+    va_list args;
+
+    if (result == CU_SUCCESS) {
+        return TDM_OK;
+    }
+    va_start(args, format);
+    (void)vsnprintf(call, sizeof(call), format, args);
+    va_end(args);
+    if (loaded.calls.cuGetErrorName(result, &name) != CU_SUCCESS || name == NULL) {
+        name = "an error without a name";
+    }
+    if (loaded.calls.cuGetErrorString(result, &text) != CU_SUCCESS || text == NULL) {
+        text = "no description";
+    }
+    return tdm__fail(result == CU_OUT_OF_MEMORY ? TDM_E_DEVICE_FULL : TDM_E_DEVICE,
+                     "%s: %s (%d: %s)", call, name, result, text);
+}
+
+/* ---- GPUs ------------------------------------------------------------------------------- */
+
+static void write_uuid(const struct cu_uuid *uuid, char text[TDM__UUID_BYTES])
+{
+    const uint8_t *b = uuid->bytes;
+
+    (void)snprintf(text, TDM__UUID_BYTES,
+                   "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+                   b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11],
+                   b[12], b[13], b[14], b[15]);
+}
+
+tdm_status tdm__cuda_gpus_count(uint32_t *count_out)
+{
+    const struct tdm__cuda_driver *driver;
+    int count;
+
+    TDM_TRY(tdm__cuda_driver(&driver));
+    TDM_TRY(tdm__cuda_check(driver->cuDeviceGetCount(&count), "cuDeviceGetCount"));
+    *count_out = (uint32_t)count;
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_gpu_at(uint32_t index, struct tdm__cuda_gpu *gpu_out)
+{
+    const struct tdm__cuda_driver *driver;
+    struct tdm__cuda_gpu gpu = {.device = 0};
+    struct cu_uuid uuid;
+
+    TDM_TRY(tdm__cuda_driver(&driver));
+    TDM_TRY(tdm__cuda_check(driver->cuDeviceGet(&gpu.device, (int)index),
+                            "cuDeviceGet of number %u", index));
+    TDM_TRY(tdm__cuda_check(driver->cuDeviceGetUuid_v2(&uuid, gpu.device),
+                            "cuDeviceGetUuid of number %u", index));
+    write_uuid(&uuid, gpu.uuid);
+    TDM_TRY(tdm__cuda_check(driver->cuDeviceGetName(gpu.name, sizeof(gpu.name), gpu.device),
+                            "cuDeviceGetName of %s", gpu.uuid));
+    TDM_TRY(tdm__cuda_check(driver->cuDeviceTotalMem_v2(&gpu.total_bytes, gpu.device),
+                            "cuDeviceTotalMem of %s", gpu.uuid));
+    *gpu_out = gpu;
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_gpu_find(const char *uuid, struct tdm__cuda_gpu *gpu_out)
+{
+    char seen[512] = "none";
+    size_t used = 0;
+    uint32_t count;
+
+    TDM_TRY(tdm__cuda_gpus_count(&count));
+    for (uint32_t i = 0; i < count; i++) {
+        struct tdm__cuda_gpu gpu;
+
+        TDM_TRY(tdm__cuda_gpu_at(i, &gpu));
+        if (strcmp(gpu.uuid, uuid) == 0) {
+            *gpu_out = gpu;
+            return TDM_OK;
+        }
+        if (used < sizeof(seen)) {
+            used += (size_t)snprintf(seen + used, sizeof(seen) - used, "%s%s",
+                                     i == 0 ? "" : ", ", gpu.uuid);
+        }
+    }
+    return tdm__fail(TDM_E_NOT_FOUND, "no GPU %s is visible to this process: %s", uuid, seen);
+}

@@ -1,0 +1,159 @@
+/* driver_api.h - what is used of the CUDA driver's interface, so that no toolkit is needed. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_DEVICE_CUDA_DRIVER_API_H
+#define TDM_COLOCATE_DEVICE_CUDA_DRIVER_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Names, values and layouts are the driver's binary interface, which does not change; the
+ * number at the end of a call's name is part of that promise.  Nothing of Tandem is needed
+ * here: programs that stand alone include it too. */
+enum cu_result {
+    CU_SUCCESS = 0,
+    CU_INVALID_VALUE = 1,
+    CU_OUT_OF_MEMORY = 2,
+    CU_NOT_INITIALIZED = 3,
+    CU_NO_DEVICE = 100,
+    CU_INVALID_DEVICE = 101,
+    CU_NO_BINARY_FOR_GPU = 209,
+    CU_INVALID_HANDLE = 400,
+    CU_NOT_FOUND = 500,
+    CU_ILLEGAL_ADDRESS = 700,
+    CU_LAUNCH_TIMEOUT = 702,
+    CU_NOT_SUPPORTED = 801,
+};
+
+enum {
+    CU_HANDLE_NONE = 0,
+    CU_HANDLE_POSIX_FD = 1,
+    CU_ALLOCATION_PINNED = 1,
+    CU_LOCATION_DEVICE = 1,
+    CU_ACCESS_READ = 1,
+    CU_ACCESS_READ_WRITE = 3,
+    CU_GRANULARITY_MINIMUM = 0,
+    /* attributes of a pointer */
+    CU_POINTER_MEMORY_TYPE = 2,
+    CU_POINTER_LEGACY_IPC_CAPABLE = 10,
+    CU_POINTER_ALLOWED_HANDLE_TYPES = 14,
+    CU_MEMORY_IS_DEVICE = 2, /* a value of CU_POINTER_MEMORY_TYPE */
+    /* attributes of a device */
+    CU_DEVICE_VMM_SUPPORTED = 102,
+    CU_DEVICE_POSIX_FD_SUPPORTED = 103,
+    /* flags */
+    CU_HOST_ALLOC_PORTABLE = 1,
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_EVENT_DISABLE_TIMING = 2,
+    CU_EVENT_INTERPROCESS = 4,
+    CU_IPC_LAZY_PEER_ACCESS = 1,
+};
+
+struct cu_uuid {
+    uint8_t bytes[16];
+};
+
+/* Of memory, and of an event. */
+struct cu_ipc_handle {
+    char bytes[64];
+};
+
+struct cu_location {
+    int type;
+    int id;
+};
+
+struct cu_allocation {
+    int type;
+    int handle_types;
+    struct cu_location location;
+    void *windows_only;
+    struct {
+        uint8_t compression;
+        uint8_t direct_rdma;
+        uint16_t usage;
+        uint8_t reserved[4];
+    } flags;
+};
+
+struct cu_access {
+    struct cu_location location;
+    int flags;
+};
+
+_Static_assert(sizeof(struct cu_allocation) == 32, "CUmemAllocationProp");
+_Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
+
+/* Addresses (CUdeviceptr) and allocation handles are 64-bit numbers; contexts, streams, events,
+ * modules and functions are pointers; every call returns a CUresult, 0 for success. */
+/* clang-format off */
+#define CU_DEVICE_CALLS(X)                                                                     \
+    X(cuInit, (unsigned flags))                                                                \
+    X(cuDriverGetVersion, (int *version))                                                      \
+    X(cuGetErrorName, (int result, const char **name))                                         \
+    X(cuGetErrorString, (int result, const char **text))                                       \
+    X(cuDeviceGetCount, (int *count))                                                          \
+    X(cuDeviceGet, (int *device, int ordinal))                                                 \
+    X(cuDeviceGetName, (char *name, int bytes, int device))                                    \
+    X(cuDeviceGetUuid_v2, (struct cu_uuid *uuid, int device))                                  \
+    X(cuDeviceTotalMem_v2, (size_t *bytes, int device))                                        \
+    X(cuDeviceGetAttribute, (int *value, int attribute, int device))                           \
+    X(cuDevicePrimaryCtxRetain, (void **context, int device))                                  \
+    X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
+    X(cuCtxSetCurrent, (void *context))                                                        \
+    X(cuCtxSynchronize, (void))
+
+#define CU_MEMORY_CALLS(X)                                                                     \
+    X(cuMemGetInfo_v2, (size_t *free_bytes, size_t *total_bytes))                              \
+    X(cuMemAlloc_v2, (uint64_t *address, size_t bytes))                                        \
+    X(cuMemFree_v2, (uint64_t address))                                                        \
+    X(cuMemHostAlloc, (void **address, size_t bytes, unsigned flags))                          \
+    X(cuMemFreeHost, (void *address))                                                          \
+    X(cuPointerGetAttribute, (void *value, int attribute, uint64_t address))                   \
+    X(cuMemGetAddressRange_v2, (uint64_t *base, size_t *bytes, uint64_t address))              \
+    X(cuIpcGetMemHandle, (struct cu_ipc_handle *handle, uint64_t address))                     \
+    X(cuIpcOpenMemHandle_v2, (uint64_t *address, struct cu_ipc_handle handle, unsigned flags)) \
+    X(cuIpcCloseMemHandle, (uint64_t address))                                                 \
+    X(cuMemGetAllocationGranularity,                                                           \
+      (size_t *bytes, const struct cu_allocation *allocation, int which))                      \
+    X(cuMemCreate, (uint64_t *handle, size_t bytes, const struct cu_allocation *allocation,    \
+                    unsigned long long flags))                                                 \
+    X(cuMemRelease, (uint64_t handle))                                                         \
+    X(cuMemRetainAllocationHandle, (uint64_t *handle, void *address))                          \
+    X(cuMemAddressReserve, (uint64_t *address, size_t bytes, size_t alignment,                 \
+                            uint64_t wanted, unsigned long long flags))                        \
+    X(cuMemAddressFree, (uint64_t address, size_t bytes))                                      \
+    X(cuMemMap, (uint64_t address, size_t bytes, size_t offset, uint64_t handle,               \
+                 unsigned long long flags))                                                    \
+    X(cuMemUnmap, (uint64_t address, size_t bytes))                                            \
+    X(cuMemSetAccess,                                                                          \
+      (uint64_t address, size_t bytes, const struct cu_access *access, size_t count))          \
+    X(cuMemExportToShareableHandle,                                                            \
+      (void *shareable, uint64_t handle, int type, unsigned long long flags))                  \
+    X(cuMemImportFromShareableHandle, (uint64_t *handle, void *shareable, int type))
+
+#define CU_ORDER_CALLS(X)                                                                      \
+    X(cuStreamCreate, (void **stream, unsigned flags))                                         \
+    X(cuStreamDestroy_v2, (void *stream))                                                      \
+    X(cuStreamSynchronize, (void *stream))                                                     \
+    X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                          \
+    X(cuEventCreate, (void **event, unsigned flags))                                           \
+    X(cuEventDestroy_v2, (void *event))                                                        \
+    X(cuEventRecord, (void *event, void *stream))                                              \
+    X(cuIpcGetEventHandle, (struct cu_ipc_handle *handle, void *event))                        \
+    X(cuIpcOpenEventHandle, (void **event, struct cu_ipc_handle handle))                       \
+    X(cuMemcpyHtoD_v2, (uint64_t to, const void *from, size_t bytes))                          \
+    X(cuMemcpyDtoH_v2, (void *to, uint64_t from, size_t bytes))                                \
+    X(cuMemcpyHtoDAsync_v2, (uint64_t to, const void *from, size_t bytes, void *stream))       \
+    X(cuMemcpyDtoHAsync_v2, (void *to, uint64_t from, size_t bytes, void *stream))             \
+    X(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t bytes, void *stream))                 \
+    X(cuModuleLoadData, (void **module, const void *image))                                    \
+    X(cuModuleUnload, (void *module))                                                          \
+    X(cuModuleGetFunction, (void **function, void *module, const char *name))                  \
+    X(cuLaunchKernel, (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,      \
+                       unsigned block_x, unsigned block_y, unsigned block_z,                   \
+                       unsigned shared_bytes, void *stream, void **arguments, void **extra))
+/* clang-format on */
+
+#define CU_CALLS(X) CU_DEVICE_CALLS(X) CU_MEMORY_CALLS(X) CU_ORDER_CALLS(X)
+
+#endif

@@ -1,0 +1,301 @@
+/* places.c - addresses on a GPU, and which blocks are mapped there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/cuda.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdlib.h>
+
+static uint64_t number_of(const void *address)
+{
+    return (uint64_t)(uintptr_t)address;
+}
+
+/* ---- addresses -------------------------------------------------------------------------- */
+
+tdm_status tdm__cuda_reserve(struct tdm__device *device, size_t size_bytes, void **address_out)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    size_t unit = device->granularity_bytes;
+    uint64_t address;
+
+    if (size_bytes == 0 || size_bytes % unit != 0) {
+        return tdm__fail(TDM_E_INVAL, "%zu bytes of addresses: a multiple of %zu is needed",
+                         size_bytes, unit);
+    }
+    TDM_TRY(tdm__cuda_enter(cuda));
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuMemAddressReserve(&address, size_bytes, unit, 0, 0),
+                            "cuMemAddressReserve of %zu bytes", size_bytes));
+    *address_out = (void *)(uintptr_t)address;
+    return TDM_OK;
+}
+
+void tdm__cuda_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+
+    if (tdm__cuda_unmap(device, address, size_bytes) != TDM_OK ||
+        tdm__cuda_check(cuda->driver->cuMemAddressFree(number_of(address), size_bytes),
+                        "cuMemAddressFree of %zu bytes at %p", size_bytes, address) != TDM_OK) {
+        tdm__log(TDM__WARN, "device", "addresses of %s stay reserved: %s", device->uuid,
+                 tdm_error_detail());
+    }
+}
+
+/* ---- mapping ---------------------------------------------------------------------------- */
+
+/* Read-only mappings are a wish: drivers that have none map for both. */
+static tdm_status set_access(struct tdm__cuda_device *cuda, uint64_t address, size_t size_bytes,
+                             enum tdm__access access)
+{
+    struct cu_access wanted = {{CU_LOCATION_DEVICE, cuda->device}, CU_ACCESS_READ_WRITE};
+
+    if (access == TDM__READ_ONLY && !cuda->read_only_refused) {
+        wanted.flags = CU_ACCESS_READ;
+        if (cuda->driver->cuMemSetAccess(address, size_bytes, &wanted, 1) == CU_SUCCESS) {
+            return TDM_OK;
+        }
+        cuda->read_only_refused = true;
+        wanted.flags = CU_ACCESS_READ_WRITE;
+    }
+    return tdm__cuda_check(cuda->driver->cuMemSetAccess(address, size_bytes, &wanted, 1),
+                           "cuMemSetAccess of %zu bytes at 0x%llx", size_bytes,
+                           (unsigned long long)address);
+}
+
+static tdm_status enter_block(struct tdm__cuda_device *cuda, uint64_t address,
+                              const struct tdm__cuda_block *block, enum tdm__access access)
+{
+    size_t size_bytes = block->base.size_bytes;
+    tdm_status status;
+
+    TDM_TRY(tdm__cuda_check(cuda->driver->cuMemMap(address, size_bytes, 0, block->handle, 0),
+                            "cuMemMap of %zu bytes at 0x%llx", size_bytes,
+                            (unsigned long long)address));
+    status = set_access(cuda, address, size_bytes, access);
+    if (status != TDM_OK) {
+        (void)cuda->driver->cuMemUnmap(address, size_bytes);
+    }
+    return status;
+}
+
+static tdm_status leave_block(struct tdm__cuda_device *cuda,
+                              const struct tdm__cuda_place *place)
+{
+    size_t size_bytes = place->block->base.size_bytes;
+
+    return tdm__cuda_check(cuda->driver->cuMemUnmap(place->address, size_bytes),
+                           "cuMemUnmap of %zu bytes at 0x%llx", size_bytes,
+                           (unsigned long long)place->address);
+}
+
+tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__block *block,
+                         enum tdm__access access)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    struct tdm__cuda_place *place = calloc(1, sizeof(*place));
+    tdm_status status;
+
+    if (place == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a mapping");
+    }
+    *place = (struct tdm__cuda_place){.next = cuda->places,
+                                      .address = number_of(address),
+                                      .block = (struct tdm__cuda_block *)block,
+                                      .access = access};
+    status = tdm__cuda_enter(cuda);
+    if (status == TDM_OK) {
+        status = enter_block(cuda, place->address, place->block, access);
+    }
+    if (status != TDM_OK) {
+        free(place);
+        return status;
+    }
+    cuda->places = place;
+    return TDM_OK;
+}
+
+/* Takes the places in these addresses out of the device's list. */
+static tdm_status take_places(struct tdm__cuda_device *cuda, uint64_t address,
+                              size_t size_bytes, struct tdm__cuda_place **taken_out)
+{
+    struct tdm__cuda_place **link = &cuda->places;
+
+    for (const struct tdm__cuda_place *place = cuda->places; place != NULL;
+         place = place->next) {
+        uint64_t end = place->address + place->block->base.size_bytes;
+        bool touches = place->address < address + size_bytes && end > address;
+
+        if (touches && (place->address < address || end > address + size_bytes)) {
+            return tdm__fail(TDM_E_INVAL,
+                             "%zu bytes at 0x%llx cut a block of %zu bytes at 0x%llx in two",
+                             size_bytes, (unsigned long long)address,
+                             place->block->base.size_bytes, (unsigned long long)place->address);
+        }
+    }
+    *taken_out = NULL;
+    while (*link != NULL) {
+        struct tdm__cuda_place *place = *link;
+
+        if (place->address - address >= size_bytes) {
+            link = &place->next;
+            continue;
+        }
+        *link = place->next;
+        place->next = *taken_out;
+        *taken_out = place;
+    }
+    return TDM_OK;
+}
+
+/* Maps again what is no longer mapped: all of `gone`. */
+static void map_again(struct tdm__cuda_device *cuda, struct tdm__cuda_place *gone)
+{
+    while (gone != NULL) {
+        struct tdm__cuda_place *place = gone;
+        tdm_status status = enter_block(cuda, place->address, place->block, place->access);
+
+        TDM_ASSERT(status == TDM_OK); /* half unmapped: nothing correct is left to do */
+        gone = place->next;
+        place->next = cuda->places;
+        cuda->places = place;
+    }
+}
+
+static void move_all(struct tdm__cuda_place **from, struct tdm__cuda_place **to)
+{
+    while (*from != NULL) {
+        struct tdm__cuda_place *place = *from;
+
+        *from = place->next;
+        place->next = *to;
+        *to = place;
+    }
+}
+
+/* Unmaps every block in these addresses; what was there is `gone_out`'s, owned by the caller.
+ */
+static tdm_status unmap_all(struct tdm__cuda_device *cuda, uint64_t address, size_t size_bytes,
+                            struct tdm__cuda_place **gone_out)
+{
+    struct tdm__cuda_place *present;
+    struct tdm__cuda_place *gone = NULL;
+    tdm_status status = TDM_OK;
+
+    TDM_TRY(take_places(cuda, address, size_bytes, &present));
+    while (present != NULL && status == TDM_OK) {
+        struct tdm__cuda_place *place = present;
+
+        status = leave_block(cuda, place);
+        if (status == TDM_OK) {
+            present = place->next;
+            place->next = gone;
+            gone = place;
+        }
+    }
+    if (status != TDM_OK) {
+        move_all(&present, &cuda->places);
+        map_again(cuda, gone);
+        return status;
+    }
+    *gone_out = gone;
+    return TDM_OK;
+}
+
+static void free_places(struct tdm__cuda_place *place)
+{
+    while (place != NULL) {
+        struct tdm__cuda_place *next = place->next;
+
+        free(place);
+        place = next;
+    }
+}
+
+tdm_status tdm__cuda_unmap(struct tdm__device *device, void *address, size_t size_bytes)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    struct tdm__cuda_place *gone = NULL;
+
+    TDM_TRY(tdm__cuda_copy_flush(device)); /* nothing may still be on its way there */
+    TDM_TRY(unmap_all(cuda, number_of(address), size_bytes, &gone));
+    free_places(gone);
+    return TDM_OK;
+}
+
+/* ---- exchange --------------------------------------------------------------------------- */
+
+static size_t bytes_of(const struct tdm__mapping *mapping)
+{
+    size_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < mapping->blocks_count; i++) {
+        size_bytes += mapping->blocks[i]->size_bytes;
+    }
+    return size_bytes;
+}
+
+/* Maps `mapping`'s blocks at another address; on failure none. */
+static tdm_status map_blocks(struct tdm__device *device, void *address,
+                             const struct tdm__mapping *mapping)
+{
+    char *at = address;
+
+    for (uint32_t i = 0; i < mapping->blocks_count; i++) {
+        tdm_status status = tdm__cuda_map(device, at, mapping->blocks[i], TDM__READ_WRITE);
+
+        if (status != TDM_OK) {
+            size_t mapped_bytes = (size_t)(at - (char *)address);
+            tdm_status undone =
+                mapped_bytes > 0 ? tdm__cuda_unmap(device, address, mapped_bytes) : TDM_OK;
+
+            TDM_ASSERT(undone == TDM_OK);
+            return status;
+        }
+        at += mapping->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+/* Both are unmapped; each gets the other's blocks, or neither has any. */
+static tdm_status map_crosswise(struct tdm__device *device, const struct tdm__mapping *a,
+                                const struct tdm__mapping *b)
+{
+    tdm_status status;
+
+    TDM_TRY(map_blocks(device, a->address, b));
+    status = map_blocks(device, b->address, a);
+    if (status != TDM_OK) {
+        tdm_status undone = tdm__cuda_unmap(device, a->address, bytes_of(b));
+
+        TDM_ASSERT(undone == TDM_OK);
+    }
+    return status;
+}
+
+tdm_status tdm__cuda_exchange(struct tdm__device *device, const struct tdm__mapping *a,
+                              const struct tdm__mapping *b)
+{
+    struct tdm__cuda_device *cuda = (struct tdm__cuda_device *)device;
+    struct tdm__cuda_place *gone_a = NULL;
+    struct tdm__cuda_place *gone_b = NULL;
+    tdm_status status;
+
+    TDM_ASSERT(bytes_of(a) == bytes_of(b));
+    TDM_TRY(tdm__cuda_copy_flush(device));
+    TDM_TRY(unmap_all(cuda, number_of(a->address), bytes_of(a), &gone_a));
+    status = unmap_all(cuda, number_of(b->address), bytes_of(b), &gone_b);
+    if (status == TDM_OK) {
+        status = map_crosswise(device, a, b);
+    }
+    if (status != TDM_OK) {
+        map_again(cuda, gone_a);
+        map_again(cuda, gone_b);
+        return status;
+    }
+    free_places(gone_a);
+    free_places(gone_b);
+    return TDM_OK;
+}

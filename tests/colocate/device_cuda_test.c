@@ -1,0 +1,336 @@
+/* device_cuda_test.c - the CUDA device keeps every device's promises, and a few of its own. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/driver_api.h"
+#include "colocate/memory/region.h"
+#include "runtime/error.h"
+#include "tests/conformance/device_suite.h"
+#include "tests/support/cuda_gpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define UNIT     ((size_t)2 << 20)
+#define CAPACITY ((size_t)64 << 20)
+#define TRY(x)   assert_int_equal((x), TDM_OK)
+
+/* ---- every device's promises ------------------------------------------------------------ */
+
+static void *open_with(bool faulty, bool defer, struct tdm__device **owner_out,
+                       struct tdm__device **importer_out)
+{
+    struct cuda_gpu *gpu = cuda_gpu_open(CAPACITY, faulty);
+
+    if (!cuda_gpu_is_real()) {
+        cuda_gpu_standin.defer(defer);
+    }
+    *owner_out = gpu->devices[0];
+    *importer_out = gpu->devices[1];
+    return gpu;
+}
+
+static void *open_cuda(struct tdm__device **owner_out, struct tdm__device **importer_out)
+{
+    return open_with(false, false, owner_out, importer_out);
+}
+
+static void *open_deferring(struct tdm__device **owner_out, struct tdm__device **importer_out)
+{
+    return open_with(false, true, owner_out, importer_out);
+}
+
+static void *open_faulty(struct tdm__device **owner_out, struct tdm__device **importer_out)
+{
+    return open_with(true, false, owner_out, importer_out);
+}
+
+static void close_gpu(void *gpu)
+{
+    if (cuda_gpu_used_bytes(gpu) != 0 ||
+        (!cuda_gpu_is_real() && cuda_gpu_standin.things() != 0)) {
+        abort(); /* a test left something behind */
+    }
+    cuda_gpu_close(gpu);
+}
+
+/* ---- its own ---------------------------------------------------------------------------- */
+
+struct world {
+    struct cuda_gpu *gpu;
+    struct tdm__arena *arena;
+    struct tdm__regions *regions;
+};
+
+static int set_up(void **state)
+{
+    static struct world world;
+
+    world.gpu = cuda_gpu_open(CAPACITY, false);
+    TRY(tdm__arena_create(world.gpu->devices[0], SIZE_MAX, &world.arena));
+    TRY(tdm__regions_create(world.gpu->devices[0], world.arena, &world.regions));
+    if (!cuda_gpu_is_real()) {
+        cuda_gpu_standin.defer(true);
+    }
+    *state = &world;
+    return 0;
+}
+
+static int end(void **state)
+{
+    struct world *world = *state;
+
+    tdm__regions_destroy(world->regions);
+    tdm__arena_destroy(world->arena);
+    cuda_gpu_close(world->gpu);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    if (!cuda_gpu_is_real()) {
+        tdm__regions_destroy(((struct world *)*state)->regions);
+        ((struct world *)*state)->regions = NULL;
+        assert_int_equal(cuda_gpu_standin.things(), 0);
+    }
+    return end(state);
+}
+
+static tdm_region *make_region(struct world *world, size_t size_bytes)
+{
+    const struct tdm_region_options options = {
+        .tag = "weights", .size_bytes = size_bytes, .policy = TDM_REGION_KEEP};
+    tdm_region *region;
+
+    TRY(tdm__region_create_shared(world->regions, &options, &region));
+    return region;
+}
+
+static void fill(struct tdm__device *device, void *address, int byte, size_t size_bytes)
+{
+    char *bytes = malloc(size_bytes);
+
+    memset(bytes, byte, size_bytes);
+    TRY(device->ops->copy(device, address, bytes, size_bytes));
+    TRY(device->ops->copy_flush(device));
+    free(bytes);
+}
+
+static void assert_filled(struct tdm__device *device, const void *address, int byte,
+                          size_t size_bytes)
+{
+    char *bytes = calloc(1, size_bytes);
+
+    TRY(device->ops->copy(device, bytes, address, size_bytes));
+    TRY(device->ops->copy_flush(device));
+    for (size_t i = 0; i < size_bytes; i++) {
+        assert_int_equal(bytes[i], byte);
+    }
+    free(bytes);
+}
+
+/* The device is asked, not the ledger. */
+static void a_pause_frees_what_it_says(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    size_t before = cuda_gpu_free_bytes(world->gpu);
+    tdm_region *region = make_region(world, 8 * UNIT);
+
+    fill(device, tdm_region_address(region), 5, 8 * UNIT);
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before - 8 * UNIT);
+    TRY(tdm_region_pause(region));
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before);
+    TRY(tdm_region_resume(region, 0));
+    assert_filled(device, tdm_region_address(region), 5, 8 * UNIT);
+}
+
+/* Goal: what an importer still maps is nobody's free memory, neither by the device nor by the
+ * ledger, and becomes free with its unmapping. */
+static void what_an_importer_maps_is_not_free_until_it_lets_go(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *importer = world->gpu->devices[1];
+    size_t before = cuda_gpu_free_bytes(world->gpu);
+    tdm_region *region = make_region(world, 4 * UNIT);
+    const size_t size_bytes = 4 * UNIT;
+    struct tdm__broker_row row;
+    struct tdm__block *block;
+    void *there;
+
+    TRY(importer->ops->import(importer, &tdm__region_block(region)->key, &block));
+    TRY(importer->ops->reserve(importer, size_bytes, &there));
+    TRY(importer->ops->map(importer, there, block, TDM__READ_WRITE));
+    TRY(tdm_region_pause(region));
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before - size_bytes);
+    assert_int_equal(tdm__broker_rows(world->gpu->broker, 0, &row, 1), 1);
+    assert_int_equal(row.releasing_bytes, size_bytes);
+    TRY(importer->ops->unmap(importer, there, size_bytes));
+    importer->ops->release(importer, &block, 1);
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before);
+    assert_int_equal(cuda_gpu_used_bytes(world->gpu), 0);
+    importer->ops->unreserve(importer, there, size_bytes);
+}
+
+/* The process ended: its handles went with it, and the broker is told. */
+static void a_dead_importers_memory_comes_back(void **state)
+{
+    struct world *world = *state;
+    size_t before = cuda_gpu_free_bytes(world->gpu);
+    tdm_region *region = make_region(world, 4 * UNIT);
+    struct tdm__block_handle handle;
+
+    TRY(tdm__broker_open(world->gpu->broker, &tdm__region_block(region)->key,
+                         &world->gpu->tenants[1].id, &handle));
+    TRY(tdm_region_pause(region));
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before - 4 * UNIT);
+    tdm__broker_peer_gone(world->gpu->broker, &world->gpu->tenants[1].id);
+    assert_int_equal(cuda_gpu_free_bytes(world->gpu), before);
+}
+
+static void a_full_device_is_named_with_its_numbers(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    const size_t size_bytes = UNIT;
+    struct tdm__block *block;
+
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    cuda_gpu_standin.break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
+    assert_int_equal(device->ops->create(device, "kv_cache", &size_bytes, 1, &block),
+                     TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
+    assert_non_null(strstr(tdm_error_detail(), "cannot hold kv_cache: 2.0 MiB wanted"));
+    assert_non_null(strstr(tdm_error_detail(), "CUDA_ERROR_OUT_OF_MEMORY (2: out of memory)"));
+}
+
+static void an_error_has_the_drivers_name_and_the_calls_numbers(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    void *address;
+
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    cuda_gpu_standin.break_call("cuMemAddressReserve", 1, CU_INVALID_VALUE);
+    assert_int_equal(device->ops->reserve(device, UNIT, &address), TDM_E_DEVICE);
+    assert_string_equal(tdm_error_detail(), "cuMemAddressReserve of 2097152 bytes: "
+                                            "CUDA_ERROR_INVALID_VALUE (1: invalid argument)");
+}
+
+static void a_block_cannot_be_cut_in_two(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    tdm_region *region = make_region(world, 4 * UNIT);
+
+    assert_int_equal(
+        device->ops->unmap(device, (char *)tdm_region_address(region) + UNIT, UNIT),
+        TDM_E_INVAL);
+    assert_int_equal(device->ops->unmap(device, tdm_region_address(region), UNIT), TDM_E_INVAL);
+    fill(device, tdm_region_address(region), 1, 4 * UNIT);
+}
+
+/* A life of two regions: made, filled, exchanged, paused, resumed, read. */
+static tdm_status live(struct world *world, tdm_region **regions)
+{
+    struct tdm__device *device = world->gpu->devices[0];
+    const struct tdm_region_options options = {
+        .tag = "weights", .size_bytes = 2 * UNIT, .policy = TDM_REGION_KEEP};
+    static char bytes[2 * UNIT];
+    struct tdm__event event;
+
+    for (int i = 0; i < 2; i++) {
+        TDM_TRY(tdm__region_create(world->regions, &options, &regions[i]));
+        memset(bytes, i + 1, sizeof(bytes));
+        TDM_TRY(
+            device->ops->copy(device, tdm_region_address(regions[i]), bytes, sizeof(bytes)));
+        TDM_TRY(device->ops->copy_flush(device));
+    }
+    TDM_TRY(device->ops->event_record(device, &event));
+    TDM_TRY(device->ops->event_wait(device, &event));
+    TDM_TRY(tdm__region_swap(regions[0], regions[1]));
+    TDM_TRY(tdm__regions_pause(world->regions, NULL));
+    return tdm__regions_resume(world->regions, NULL, 0);
+}
+
+/* Goal: a driver call that fails leaves nothing in the ledger, and what is resident keeps its
+ * bytes.  Method: each call of a life fails once, in a life of its own.  What cannot be
+ * released because the release itself fails stays in the process; nothing else does. */
+static void every_driver_call_may_fail(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device = world->gpu->devices[0];
+    uint64_t calls = 0;
+    uint64_t nth = 0;
+
+    if (cuda_gpu_is_real()) {
+        skip();
+    }
+    do {
+        tdm_region *regions[2] = {NULL, NULL};
+        tdm_status status;
+
+        nth++;
+        cuda_gpu_standin.break_call("*", nth, CU_INVALID_VALUE);
+        status = live(world, regions);
+        calls = cuda_gpu_standin.calls();
+        cuda_gpu_standin.break_call("", 0, 0);
+        if (status == TDM_OK) {
+            assert_filled(device, tdm_region_address(regions[0]), 2, 2 * UNIT);
+            assert_filled(device, tdm_region_address(regions[1]), 1, 2 * UNIT);
+        }
+        tdm_region_destroy(regions[0]);
+        tdm_region_destroy(regions[1]);
+        if (cuda_gpu_used_bytes(world->gpu) != 0) {
+            fail_msg("call %d left %zu bytes", (int)nth, cuda_gpu_used_bytes(world->gpu));
+        }
+    } while (calls >= nth); /* in the last life no call was left to fail */
+    assert_true(calls > 60);
+    assert_true(cuda_gpu_standin.things() <= 4);
+}
+
+static void an_unknown_gpu_is_refused_with_those_there_are(void **state)
+{
+    struct world *world = *state;
+    struct tdm__device *device;
+
+    assert_int_equal(tdm__device_cuda_open(world->gpu->clients[0], 0,
+                                           "GPU-00000000-0000-0000-0000-000000000000", &device),
+                     TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), world->gpu->uuid));
+}
+
+int main(void)
+{
+    static const struct device_suite_maker plain = {open_cuda, close_gpu};
+    static const struct device_suite_maker deferring = {open_deferring, close_gpu};
+    static const struct device_suite_maker faulty = {open_faulty, close_gpu};
+#define TEST(promise) cmocka_unit_test_setup_teardown(promise, set_up, tear_down)
+    const struct CMUnitTest tests[] = {
+        TEST(a_pause_frees_what_it_says),
+        TEST(what_an_importer_maps_is_not_free_until_it_lets_go),
+        TEST(a_dead_importers_memory_comes_back),
+        TEST(a_full_device_is_named_with_its_numbers),
+        TEST(an_error_has_the_drivers_name_and_the_calls_numbers),
+        TEST(a_block_cannot_be_cut_in_two),
+        TEST(an_unknown_gpu_is_refused_with_those_there_are),
+        cmocka_unit_test_setup_teardown(every_driver_call_may_fail, set_up, end), /* last */
+    };
+    int failed;
+
+    cuda_gpu_choose(2 * CAPACITY);
+    failed = device_suite_run("cuda", &plain) +
+             device_suite_run("cuda, late copies", &deferring) +
+             device_suite_run("faulty cuda", &faulty) +
+             cmocka_run_group_tests_name("of cuda alone", tests, NULL, NULL);
+    cuda_gpu_forget();
+    return failed;
+}

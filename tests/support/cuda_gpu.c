@@ -1,0 +1,137 @@
+/* cuda_gpu.c - a GPU for tests, a real one or the stand-in, with a broker and two tenants. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/cuda_gpu.h"
+
+#include "colocate/device/cuda/driver.h"
+#include "runtime/assert.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STANDIN_LIBRARY TDM_TEST_BUILD_DIR "/tests/cuda_standin.so"
+
+struct cuda_gpu_controls cuda_gpu_standin;
+static char directory[64];
+
+static void must(tdm_status status)
+{
+    if (status != TDM_OK) {
+        (void)fprintf(stderr, "%s\n", tdm_error_detail());
+    }
+    TDM_ASSERT(status == TDM_OK);
+}
+
+bool cuda_gpu_is_real(void)
+{
+    return getenv("TANDEM_TEST_REAL_GPU") != NULL;
+}
+
+static void find_controls(void)
+{
+    void *library = dlopen(STANDIN_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+    TDM_ASSERT(library != NULL);
+    *(void **)&cuda_gpu_standin.break_call = dlsym(library, "standin_cuda_fail");
+    *(void **)&cuda_gpu_standin.calls = dlsym(library, "standin_cuda_calls");
+    *(void **)&cuda_gpu_standin.defer = dlsym(library, "standin_cuda_defer");
+    *(void **)&cuda_gpu_standin.things = dlsym(library, "standin_cuda_things");
+}
+
+void cuda_gpu_choose(size_t standin_bytes)
+{
+    char bytes[32];
+
+    if (cuda_gpu_is_real()) {
+        return;
+    }
+    (void)snprintf(directory, sizeof(directory), "%s/tandem-cuda-XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    TDM_ASSERT(mkdtemp(directory) != NULL);
+    (void)snprintf(bytes, sizeof(bytes), "%zu", standin_bytes);
+    (void)setenv("STANDIN_CUDA_DIRECTORY", directory, 1);
+    (void)setenv("STANDIN_CUDA_BYTES", bytes, 1);
+    (void)setenv("TANDEM_CUDA_LIBRARY", STANDIN_LIBRARY, 1);
+    find_controls();
+}
+
+static void remove_tree(const char *path)
+{
+    DIR *tree = opendir(path);
+    struct dirent *entry;
+
+    while (tree != NULL && (entry = readdir(tree)) != NULL) {
+        char inner[512];
+
+        if (entry->d_name[0] == '.') {
+            continue;
+        }
+        (void)snprintf(inner, sizeof(inner), "%s/%s", path, entry->d_name);
+        if (unlink(inner) != 0) {
+            remove_tree(inner);
+        }
+    }
+    if (tree != NULL) {
+        (void)closedir(tree);
+    }
+    (void)rmdir(path);
+}
+
+void cuda_gpu_forget(void)
+{
+    if (directory[0] != '\0') {
+        remove_tree(directory);
+    }
+}
+
+struct cuda_gpu *cuda_gpu_open(size_t capacity_bytes, bool faulty)
+{
+    static const char *const names[2] = {"trainer rank 1", "engine 0"};
+    struct cuda_gpu *gpu = calloc(1, sizeof(*gpu));
+    struct tdm__cuda_gpu found;
+
+    TDM_ASSERT(gpu != NULL);
+    must(tdm__cuda_gpu_at(0, &found));
+    (void)snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", found.uuid);
+    must(tdm__broker_create(1, capacity_bytes, &gpu->broker));
+    for (int i = 0; i < 2; i++) {
+        must(tdm__id_make(&gpu->tenants[i].id));
+        (void)snprintf(gpu->tenants[i].name, sizeof(gpu->tenants[i].name), "%s", names[i]);
+        must(tdm__broker_client_direct(gpu->broker, &gpu->tenants[i], &gpu->clients[i]));
+        must(tdm__device_cuda_open(gpu->clients[i], 0, gpu->uuid, &gpu->devices[i]));
+        if (faulty) {
+            must(tdm__device_faulty_open(gpu->devices[i], &gpu->devices[i]));
+        }
+    }
+    return gpu;
+}
+
+void cuda_gpu_close(struct cuda_gpu *gpu)
+{
+    for (int i = 0; i < 2; i++) {
+        tdm__device_close(gpu->devices[i]);
+        tdm__broker_client_destroy(gpu->clients[i]);
+    }
+    tdm__broker_destroy(gpu->broker);
+    free(gpu);
+}
+
+size_t cuda_gpu_used_bytes(const struct cuda_gpu *gpu)
+{
+    struct tdm__broker_gpu described;
+
+    tdm__broker_describe(gpu->broker, 0, &described);
+    return described.used_bytes;
+}
+
+size_t cuda_gpu_free_bytes(const struct cuda_gpu *gpu)
+{
+    size_t free_bytes;
+    size_t total_bytes;
+
+    must(tdm__device_cuda_memory(gpu->devices[0], &free_bytes, &total_bytes));
+    return free_bytes;
+}
