@@ -1,0 +1,297 @@
+/* segment.c - shared memory in which large values lie: written by one process, read by many. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/segment.h"
+
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE };
+
+/* ---- the writer's ----------------------------------------------------------------------- */
+
+void tdm__segments_init(struct tdm__segments *segments)
+{
+    *segments = (struct tdm__segments){0};
+    TAILQ_INIT(&segments->idle);
+    TAILQ_INIT(&segments->used);
+}
+
+static void segment_free(struct tdm__segment *segment)
+{
+    if (segment->address != NULL) {
+        (void)munmap(segment->address, segment->capacity_bytes);
+    }
+    if (segment->fd >= 0) {
+        (void)close(segment->fd);
+    }
+    free(segment);
+}
+
+static void free_idle(struct tdm__segments *segments, struct tdm__segment *segment)
+{
+    TAILQ_REMOVE(&segments->idle, segment, link);
+    segments->idle_bytes -= segment->capacity_bytes;
+    segment_free(segment);
+}
+
+void tdm__segments_drop(struct tdm__segments *segments, struct tdm__segment *segment)
+{
+    TDM_ASSERT(!segment->idle);
+    TAILQ_REMOVE(&segments->used, segment, link);
+    segments->used_bytes -= segment->capacity_bytes;
+    segment_free(segment);
+}
+
+void tdm__segments_fini(struct tdm__segments *segments)
+{
+    (void)tdm__segments_trim(segments, UINT64_MAX);
+    while (!TAILQ_EMPTY(&segments->used)) {
+        tdm__segments_drop(segments, TAILQ_FIRST(&segments->used));
+    }
+}
+
+size_t tdm__segment_capacity(size_t size_bytes)
+{
+    size_t step = TDM__SEGMENT_STEP_BYTES;
+
+    TDM_ASSERT(size_bytes <= SIZE_MAX / 2);
+    return size_bytes == 0 ? step : (size_bytes + step - 1) / step * step;
+}
+
+static void use(struct tdm__segments *segments, struct tdm__segment *segment)
+{
+    segment->idle = false;
+    TAILQ_INSERT_HEAD(&segments->used, segment, link);
+    segments->used_bytes += segment->capacity_bytes;
+}
+
+struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t size_bytes)
+{
+    size_t wanted = tdm__segment_capacity(size_bytes);
+    struct tdm__segment *segment;
+
+    TAILQ_FOREACH(segment, &segments->idle, link)
+    {
+        if (segment->capacity_bytes >= wanted && segment->capacity_bytes / 2 <= wanted) {
+            TAILQ_REMOVE(&segments->idle, segment, link);
+            segments->idle_bytes -= segment->capacity_bytes;
+            use(segments, segment);
+            return segment;
+        }
+    }
+    return NULL;
+}
+
+static tdm_status make_file(struct tdm__segment *segment)
+{
+    segment->fd = memfd_create("tandem-value", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (segment->fd < 0) {
+        return tdm__fail_errno(errno, "memfd_create: a segment");
+    }
+    if (ftruncate(segment->fd, (off_t)segment->capacity_bytes) != 0) {
+        return tdm__fail_errno(errno, "ftruncate: a segment of %zu bytes",
+                               segment->capacity_bytes);
+    }
+    segment->address =
+        mmap(NULL, segment->capacity_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0);
+    if (segment->address == MAP_FAILED) {
+        segment->address = NULL;
+        return tdm__fail_errno(errno, "mmap: a segment of %zu bytes", segment->capacity_bytes);
+    }
+    if (fcntl(segment->fd, F_ADD_SEALS, SEALS) != 0) {
+        return tdm__fail_errno(errno, "fcntl: sealing a segment (Linux 5.1 or later)");
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
+                              struct tdm__segment **segment_out)
+{
+    struct tdm__segment *segment = calloc(1, sizeof(*segment));
+    tdm_status status;
+
+    if (segment == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a segment");
+    }
+    segment->fd = -1;
+    segment->capacity_bytes = tdm__segment_capacity(size_bytes);
+    status = tdm__id_make(&segment->id);
+    if (status == TDM_OK) {
+        status = make_file(segment);
+    }
+    if (status != TDM_OK) {
+        segment_free(segment);
+        return status;
+    }
+    use(segments, segment);
+    *segment_out = segment;
+    return TDM_OK;
+}
+
+void tdm__segments_give_back(struct tdm__segments *segments, struct tdm__segment *segment)
+{
+    TDM_ASSERT(!segment->idle);
+    TAILQ_REMOVE(&segments->used, segment, link);
+    segments->used_bytes -= segment->capacity_bytes;
+    segment->idle = true;
+    segment->idle_since_ms = tdm__clock_ms();
+    TAILQ_INSERT_HEAD(&segments->idle, segment, link);
+    segments->idle_bytes += segment->capacity_bytes;
+}
+
+uint64_t tdm__segments_trim(struct tdm__segments *segments, uint64_t bytes)
+{
+    uint64_t gone_bytes = 0;
+
+    while (gone_bytes < bytes && !TAILQ_EMPTY(&segments->idle)) {
+        struct tdm__segment *coldest = TAILQ_LAST(&segments->idle, tdm__segment_list);
+
+        gone_bytes += coldest->capacity_bytes;
+        free_idle(segments, coldest);
+    }
+    return gone_bytes;
+}
+
+/* ---- a reader's ------------------------------------------------------------------------- */
+
+void tdm__views_init(struct tdm__views *views, uint64_t unused_bytes_max)
+{
+    *views = (struct tdm__views){.unused_bytes_max = unused_bytes_max};
+    TAILQ_INIT(&views->all);
+}
+
+static void view_close(struct tdm__views *views, struct tdm__view *view)
+{
+    TAILQ_REMOVE(&views->all, view, link);
+    (void)munmap((void *)view->address, view->capacity_bytes);
+    free(view);
+}
+
+void tdm__views_fini(struct tdm__views *views)
+{
+    while (!TAILQ_EMPTY(&views->all)) {
+        view_close(views, TAILQ_FIRST(&views->all));
+    }
+}
+
+struct tdm__view *tdm__views_find(struct tdm__views *views, const struct tdm__id *id)
+{
+    struct tdm__view *view;
+
+    TAILQ_FOREACH(view, &views->all, link)
+    {
+        if (tdm__id_equal(&view->id, id)) {
+            if (view->users_count == 0) {
+                views->unused_bytes -= view->capacity_bytes;
+            }
+            view->users_count++;
+            TAILQ_REMOVE(&views->all, view, link);
+            TAILQ_INSERT_HEAD(&views->all, view, link);
+            return view;
+        }
+    }
+    return NULL;
+}
+
+/* What is read in place must not shrink (SIGBUS) or change under the reader. */
+static tdm_status check_segment(int fd, size_t capacity_bytes)
+{
+    struct stat stat;
+    int seals = fcntl(fd, F_GET_SEALS);
+
+    if (seals < 0 || (seals & SEALS) != SEALS) {
+        return tdm__fail(TDM_E_PROTOCOL, "a segment is not sealed: seals %#x, not %#x", seals,
+                         (unsigned)SEALS);
+    }
+    if (fstat(fd, &stat) != 0) {
+        return tdm__fail_errno(errno, "fstat: a segment");
+    }
+    if (capacity_bytes == 0 || stat.st_size != (off_t)capacity_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "a segment of %lld bytes, said to have %zu",
+                         (long long)stat.st_size, capacity_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status map_view(struct tdm__views *views, const struct tdm__id *id, int fd,
+                           size_t capacity_bytes, struct tdm__view **view_out)
+{
+    struct tdm__view *view;
+    void *address;
+
+    TDM_TRY(check_segment(fd, capacity_bytes));
+    view = calloc(1, sizeof(*view));
+    if (view == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a view of a segment");
+    }
+    address = mmap(NULL, capacity_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (address == MAP_FAILED) {
+        free(view);
+        return tdm__fail_errno(errno, "mmap: a segment of %zu bytes", capacity_bytes);
+    }
+    *view = (struct tdm__view){
+        .id = *id, .address = address, .capacity_bytes = capacity_bytes, .users_count = 1};
+    TAILQ_INSERT_HEAD(&views->all, view, link);
+    *view_out = view;
+    return TDM_OK;
+}
+
+tdm_status tdm__views_open(struct tdm__views *views, const struct tdm__id *id, int fd,
+                           size_t capacity_bytes, struct tdm__view **view_out)
+{
+    tdm_status status = map_view(views, id, fd, capacity_bytes, view_out);
+
+    (void)close(fd);
+    return status;
+}
+
+/* Those not used for longest go first. */
+static void keep_bound(struct tdm__views *views)
+{
+    struct tdm__view *view = TAILQ_LAST(&views->all, tdm__view_list);
+
+    while (views->unused_bytes > views->unused_bytes_max && view != NULL) {
+        struct tdm__view *before = TAILQ_PREV(view, tdm__view_list, link);
+
+        if (view->users_count == 0) {
+            views->unused_bytes -= view->capacity_bytes;
+            view_close(views, view);
+        }
+        view = before;
+    }
+}
+
+void tdm__views_release(struct tdm__views *views, struct tdm__view *view)
+{
+    TDM_ASSERT(view->users_count > 0);
+    view->users_count--;
+    if (view->users_count == 0) {
+        TAILQ_REMOVE(&views->all, view, link);
+        TAILQ_INSERT_HEAD(&views->all, view, link);
+        views->unused_bytes += view->capacity_bytes;
+        keep_bound(views);
+    }
+}
+
+uint64_t tdm__views_trim(struct tdm__views *views)
+{
+    uint64_t before = views->unused_bytes;
+    uint64_t max = views->unused_bytes_max;
+
+    views->unused_bytes_max = 0;
+    keep_bound(views);
+    views->unused_bytes_max = max;
+    return before;
+}

@@ -1,0 +1,177 @@
+/* segment_test.c - segments are written once, read by many, recycled warm, and never trusted.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/segment.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { SIZE_BYTES = 300000, CAPACITY_BYTES = 5 * TDM__SEGMENT_STEP_BYTES };
+
+static struct tdm__segment *make(struct tdm__segments *segments, size_t size_bytes)
+{
+    struct tdm__segment *segment;
+
+    assert_int_equal(tdm__segments_make(segments, size_bytes, &segment), TDM_OK);
+    return segment;
+}
+
+static void a_reader_sees_what_the_writer_wrote(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__views views;
+    struct tdm__segment *segment;
+    struct tdm__view *view;
+
+    (void)state;
+    tdm__segments_init(&segments);
+    tdm__views_init(&views, 0);
+    segment = make(&segments, SIZE_BYTES);
+    assert_int_equal(segment->capacity_bytes, CAPACITY_BYTES);
+    memset(segment->address, 7, SIZE_BYTES);
+    assert_int_equal(
+        tdm__views_open(&views, &segment->id, dup(segment->fd), CAPACITY_BYTES, &view), TDM_OK);
+    assert_memory_equal(view->address, segment->address, SIZE_BYTES);
+    tdm__views_release(&views, view);
+    assert_true(TAILQ_EMPTY(&views.all));
+    tdm__views_fini(&views);
+    tdm__segments_fini(&segments);
+}
+
+static void nobody_else_can_write(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__segment *segment;
+
+    (void)state;
+    tdm__segments_init(&segments);
+    segment = make(&segments, SIZE_BYTES);
+    assert_ptr_equal(
+        mmap(NULL, CAPACITY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd, 0),
+        MAP_FAILED);
+    assert_int_equal(write(segment->fd, "x", 1), -1);
+    assert_int_not_equal(ftruncate(segment->fd, 0), 0);
+    ((char *)segment->address)[0] = 'x'; /* its maker still can */
+    tdm__segments_fini(&segments);
+}
+
+static void idle_segments_are_used_again_if_they_fit(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__segment *small;
+    struct tdm__segment *large;
+
+    (void)state;
+    tdm__segments_init(&segments);
+    small = make(&segments, 1);
+    large = make(&segments, SIZE_BYTES);
+    assert_null(tdm__segments_reuse(&segments, 1));
+    tdm__segments_give_back(&segments, small);
+    tdm__segments_give_back(&segments, large);
+    assert_int_equal(segments.idle_bytes, CAPACITY_BYTES + TDM__SEGMENT_STEP_BYTES);
+    assert_null(tdm__segments_reuse(&segments, CAPACITY_BYTES + 1));
+    assert_ptr_equal(tdm__segments_reuse(&segments, SIZE_BYTES / 2), large);
+    assert_ptr_equal(tdm__segments_reuse(&segments, 1), small);
+    assert_int_equal(segments.idle_bytes, 0);
+    tdm__segments_fini(&segments);
+}
+
+static void trimming_frees_the_coldest_first(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__segment *all[3];
+
+    (void)state;
+    tdm__segments_init(&segments);
+    for (int i = 0; i < 3; i++) {
+        all[i] = make(&segments, 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        tdm__segments_give_back(&segments, all[i]);
+    }
+    assert_int_equal(tdm__segments_trim(&segments, 1), TDM__SEGMENT_STEP_BYTES);
+    assert_ptr_equal(tdm__segments_reuse(&segments, 1), all[2]);
+    assert_ptr_equal(tdm__segments_reuse(&segments, 1), all[1]);
+    assert_null(tdm__segments_reuse(&segments, 1));
+    assert_int_equal(tdm__segments_trim(&segments, UINT64_MAX), 0);
+    tdm__segments_fini(&segments);
+}
+
+static void views_are_kept_within_their_bound(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__views views;
+    struct tdm__segment *segment[2];
+    struct tdm__view *view[2];
+
+    (void)state;
+    tdm__segments_init(&segments);
+    tdm__views_init(&views, TDM__SEGMENT_STEP_BYTES);
+    for (int i = 0; i < 2; i++) {
+        segment[i] = make(&segments, 1);
+        assert_int_equal(tdm__views_open(&views, &segment[i]->id, dup(segment[i]->fd),
+                                         TDM__SEGMENT_STEP_BYTES, &view[i]),
+                         TDM_OK);
+    }
+    tdm__views_release(&views, view[0]);
+    assert_ptr_equal(tdm__views_find(&views, &segment[0]->id), view[0]);
+    tdm__views_release(&views, view[0]);
+    tdm__views_release(&views, view[1]); /* the other one has to go */
+    assert_null(tdm__views_find(&views, &segment[0]->id));
+    assert_int_equal(tdm__views_trim(&views), TDM__SEGMENT_STEP_BYTES);
+    assert_true(TAILQ_EMPTY(&views.all));
+    tdm__views_fini(&views);
+    tdm__segments_fini(&segments);
+}
+
+static void expect_refusal(int fd, size_t capacity_bytes, const char *why)
+{
+    struct tdm__views views;
+    struct tdm__view *view;
+    struct tdm__id id = {{1}};
+
+    tdm__views_init(&views, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(tdm__views_open(&views, &id, fd, capacity_bytes, &view), TDM_E_PROTOCOL);
+    assert_non_null(strstr(tdm_error_detail(), why));
+    tdm__views_fini(&views);
+}
+
+static void what_is_no_segment_is_refused(void **state)
+{
+    struct tdm__segments segments;
+    const struct tdm__segment *segment;
+    int unsealed = memfd_create("unsealed", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    (void)state;
+    tdm__segments_init(&segments);
+    segment = make(&segments, 1);
+    assert_int_equal(ftruncate(unsealed, TDM__SEGMENT_STEP_BYTES), 0);
+    expect_refusal(unsealed, TDM__SEGMENT_STEP_BYTES, "not sealed");
+    expect_refusal(open("/dev/null", O_RDWR | O_CLOEXEC), 1, "not sealed");
+    expect_refusal(dup(segment->fd), 2 * TDM__SEGMENT_STEP_BYTES, "said to have 131072");
+    expect_refusal(dup(segment->fd), 0, "said to have 0");
+    tdm__segments_fini(&segments);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_reader_sees_what_the_writer_wrote),
+        cmocka_unit_test(nobody_else_can_write),
+        cmocka_unit_test(idle_segments_are_used_again_if_they_fit),
+        cmocka_unit_test(trimming_frees_the_coldest_first),
+        cmocka_unit_test(views_are_kept_within_their_bound),
+        cmocka_unit_test(what_is_no_segment_is_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
