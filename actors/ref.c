@@ -33,7 +33,8 @@ void tdm_ref_release(tdm_ref *ref)
     if (ref == NULL) {
         return;
     }
-    TDM__LOCK(ref->runtime);
+    /* References may be released after their runtime has stopped: there is no lock then. */
+    TDM__ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
     TDM_ASSERT(ref->holders_count > 0);
     ref->holders_count--;
     if (ref->holders_count == 0) {
