@@ -308,6 +308,59 @@ static void a_reply_over_the_limit_becomes_a_failure(void **state)
     assert_int_equal(answer->status, TDM_E_LIMIT);
 }
 
+static void keep_document(void *arg, struct tdm__reply *reply)
+{
+    assert_int_equal(reply->status, TDM_OK);
+    assert_int_equal(tdm__reply_document(reply, arg), TDM_OK);
+    /* In place: the same bytes, not a copy of them. */
+    assert_ptr_equal(
+        tdm_value_bytes(tdm_value_at(tdm_document_root(*(tdm_document **)arg), 0)).data,
+        (const char *)reply->packed.data + 6);
+}
+
+static bool document_came(void *arg)
+{
+    return *(tdm_document **)arg != NULL;
+}
+
+/* The call's and the reply's bytes are read where they arrived, after both have been freed. */
+static void documents_outlive_the_call_and_the_reply_without_a_copy(void **state)
+{
+    enum { PIECE = 1 << 20 };
+    char *data = calloc(1, PIECE);
+    struct tdm__request request = {.method = "hold", .deadline_ms = TDM__NEVER};
+    tdm_document *documents[2] = {NULL, NULL};
+    tdm_writer *writer = NULL;
+    struct tdm__incoming *held;
+
+    (void)state;
+    assert_non_null(data);
+    memset(data, 'x', PIECE);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    assert_int_equal(tdm_pack(writer, "b", data, (size_t)PIECE), TDM_OK);
+    request.packed = tdm_writer_bytes(writer);
+    pair_join(&pair);
+    assert_int_equal(
+        tdm__conn_call(pair.conns[0], &request, keep_document, &documents[0], NULL), TDM_OK);
+    pair_run_until(&pair, &pair.held_count, 1);
+    held = pair.held[--pair.held_count];
+    assert_int_equal(tdm__incoming_take_document(held, &documents[1]), TDM_OK);
+    tdm__incoming_reply(held, request.packed, NULL, 0);
+    assert_int_equal(tdm__loop_run(pair.loop, document_came, &documents[0], TDM__NEVER),
+                     TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        struct tdm_bytes bytes =
+            tdm_value_bytes(tdm_value_at(tdm_document_root(documents[i]), 0));
+
+        assert_int_equal(bytes.size_bytes, PIECE);
+        assert_memory_equal(bytes.data, data, PIECE);
+        assert_int_equal(((uintptr_t)bytes.data - 6) % 64, 0);
+        tdm_document_destroy(documents[i]);
+    }
+    tdm_writer_destroy(writer);
+    free(data);
+}
+
 static void a_slow_reader_fills_the_queue_and_the_caller_is_told(void **state)
 {
     enum { PIECE = 200 << 20 };
@@ -629,6 +682,7 @@ int main(void)
         RPC_TEST(queued_descriptors_keep_to_their_frames),
         RPC_TEST(a_call_over_a_limit_is_refused_here),
         RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
+        RPC_TEST(documents_outlive_the_call_and_the_reply_without_a_copy),
         RPC_TEST(a_slow_reader_fills_the_queue_and_the_caller_is_told),
         RPC_TEST(a_deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
