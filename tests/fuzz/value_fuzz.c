@@ -24,6 +24,14 @@ static bool ndarrays_are_equal(const struct tdm_ndarray *left, const struct tdm_
            bytes_are_equal(left_data, right_data);
 }
 
+static uint64_t number_bits(const tdm_value *value)
+{
+    uint64_t bits; /* a NaN equals itself by these only */
+
+    memcpy(&bits, &value->as.number, sizeof(bits));
+    return bits;
+}
+
 static bool trees_are_equal(const tdm_value *left, const tdm_value *right)
 {
     uint64_t children = 0;
@@ -39,8 +47,8 @@ static bool trees_are_equal(const tdm_value *left, const tdm_value *right)
     case TDM_INT:
         return left->as.integer.bits == right->as.integer.bits &&
                left->as.integer.negative == right->as.integer.negative;
-    case TDM_DOUBLE: /* by its bits: a NaN may turn quiet when a float is widened, but once */
-        return memcmp(&left->as.number, &right->as.number, sizeof(double)) == 0;
+    case TDM_DOUBLE:
+        return number_bits(left) == number_bits(right);
     case TDM_STRING:
         return left->count == right->count && strcmp(left->as.data, right->as.data) == 0;
     case TDM_BYTES:
