@@ -311,38 +311,63 @@ static tdm_status drive(struct tdm__loop *loop, bool (*done)(void *arg), void *a
     }
 }
 
-static void wake_driver(void *arg)
+static void end_poll(const struct tdm__loop *loop)
 {
     static const uint64_t one = 1;
-    const struct tdm__loop *loop = arg;
     ssize_t written = write(loop->post_fd, &one, sizeof(one));
 
     TDM_ASSERT(written == (ssize_t)sizeof(one)); /* our fd, its counter far from full */
 }
 
+/* A driver that does not poll looks again before it does. */
+static void wake_driver(void *arg)
+{
+    const struct tdm__loop *loop = arg;
+
+    if (loop->polling) {
+        end_poll(loop);
+    }
+}
+
+/* Inside a callback of the driver's.  It does not yield then: the callback needs its events. */
+static tdm_status drive_nested(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                               int64_t deadline_ms)
+{
+    bool yields = loop->turns.driver_yields;
+    tdm_status status;
+
+    loop->turns.driver_yields = false;
+    status = drive(loop, done, arg, deadline_ms);
+    loop->turns.driver_yields = yields;
+    return status;
+}
+
+static tdm_status drive_in_turn(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
+                                int64_t deadline_ms)
+{
+    tdm_status status =
+        tdm__turns_take(&loop->turns, done, arg, deadline_ms, wake_driver, loop);
+
+    if (status == TDM_OK) {
+        status = drive(loop, done, arg, deadline_ms);
+        tdm__turns_leave(&loop->turns);
+    } else if (status == TDM_E_CANCELED) {
+        status = TDM_OK; /* done, while another one drove */
+    }
+    return status;
+}
+
 tdm_status tdm__loop_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg,
                          int64_t deadline_ms)
 {
-    bool nested = false;
-    tdm_status status = TDM_OK;
+    tdm_status status;
     TDM__ENTER(loop);
 
     if (is_done(done, arg)) {
         return TDM_OK;
     }
-    nested = tdm__turns_drives(&loop->turns);
-    if (!nested) {
-        status = tdm__turns_take(&loop->turns, done, arg, deadline_ms, wake_driver, loop);
-    }
-    if (status == TDM_E_CANCELED) {
-        return TDM_OK;
-    }
-    if (status == TDM_OK) {
-        status = drive(loop, done, arg, deadline_ms);
-        if (!nested) {
-            tdm__turns_leave(&loop->turns);
-        }
-    }
+    status = tdm__turns_drives(&loop->turns) ? drive_nested(loop, done, arg, deadline_ms)
+                                             : drive_in_turn(loop, done, arg, deadline_ms);
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "the loop's deadline passed");
     }
@@ -398,11 +423,15 @@ void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
     }
 }
 
-tdm_status tdm__loop_sleep(struct tdm__loop *loop, pthread_cond_t *condition,
+tdm_status tdm__loop_sleep(struct tdm__loop *loop, struct tdm__sleeper *sleeper,
                            int64_t deadline_ms)
 {
-    return tdm__turns_sleep(&loop->turns, condition, deadline_ms) == ETIMEDOUT ? TDM_E_TIMEOUT
-                                                                               : TDM_OK;
+    return tdm__turns_sleep(&loop->turns, sleeper, deadline_ms);
+}
+
+void tdm__loop_rouse(struct tdm__loop *loop, struct tdm__sleeper *sleeper)
+{
+    tdm__turns_rouse(&loop->turns, sleeper);
 }
 
 void tdm__loop_expect_soon(struct tdm__loop *loop)
@@ -420,9 +449,9 @@ uint64_t tdm__loop_drives_count(const struct tdm__loop *loop)
     return loop->turns.drives_count;
 }
 
-void tdm__loop_when_free(struct tdm__loop *loop, pthread_cond_t *condition)
+void tdm__loop_when_free(struct tdm__loop *loop, struct tdm__sleeper *sleeper)
 {
-    loop->turns.when_free = condition;
+    loop->turns.when_free = sleeper;
 }
 
 void tdm__loop_wake(struct tdm__loop *loop)
@@ -655,7 +684,7 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     STAILQ_INSERT_TAIL(&loop->posts, post, link);
     (void)pthread_mutex_unlock(&loop->post_mutex);
     if (first) {
-        wake_driver(loop);
+        end_poll(loop);
     }
     return TDM_OK;
 }

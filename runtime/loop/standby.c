@@ -4,8 +4,9 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/loop/turns.h"
 
-#include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -15,8 +16,8 @@ enum { NAP_MS = 1, STACK_BYTES = 256 * 1024 };
 struct tdm__standby {
     struct tdm__loop *loop; /* borrowed */
     pthread_t thread;
-    pthread_cond_t condition; /* the loop has no driver, or this must end */
-    bool stopping;            /* guarded by the loop's lock */
+    struct tdm__sleeper sleeper; /* roused when the loop has no driver, or this must end */
+    bool stopping;               /* guarded by the loop's lock */
 };
 
 static bool is_stopping(void *arg)
@@ -32,13 +33,13 @@ static void watch_loop(struct tdm__standby *standby)
     uint64_t drives_count;
 
     if (tdm__loop_is_driven(standby->loop)) {
-        tdm__loop_when_free(standby->loop, &standby->condition);
-        (void)tdm__loop_sleep(standby->loop, &standby->condition, TDM__NEVER);
+        tdm__loop_when_free(standby->loop, &standby->sleeper);
+        (void)tdm__loop_sleep(standby->loop, &standby->sleeper, TDM__NEVER);
         tdm__loop_when_free(standby->loop, NULL);
         return;
     }
     drives_count = tdm__loop_drives_count(standby->loop);
-    (void)tdm__loop_sleep(standby->loop, &standby->condition, tdm__deadline_in(NAP_MS));
+    (void)tdm__loop_sleep(standby->loop, &standby->sleeper, tdm__deadline_in(NAP_MS));
     if (!standby->stopping && drives_count == tdm__loop_drives_count(standby->loop)) {
         (void)tdm__loop_stand_by(standby->loop, is_stopping, standby);
     }
@@ -83,10 +84,10 @@ tdm_status tdm__standby_start(struct tdm__loop *loop, struct tdm__standby **stan
         return tdm__fail(TDM_E_NOMEM, "a standby thread");
     }
     standby->loop = loop;
-    (void)pthread_cond_init(&standby->condition, NULL);
+    tdm__sleeper_init(&standby->sleeper);
     rc = start_thread(standby);
     if (rc != 0) {
-        (void)pthread_cond_destroy(&standby->condition);
+        tdm__sleeper_fini(&standby->sleeper);
         free(standby);
         return tdm__fail_errno(rc, "pthread_create: a standby thread");
     }
@@ -101,10 +102,10 @@ void tdm__standby_stop(struct tdm__standby *standby)
     }
     (void)tdm__loop_enter(standby->loop);
     standby->stopping = true;
-    (void)pthread_cond_signal(&standby->condition);
+    tdm__loop_rouse(standby->loop, &standby->sleeper);
     tdm__loop_wake(standby->loop);
     tdm__loop_leave(standby->loop);
     (void)pthread_join(standby->thread, NULL);
-    (void)pthread_cond_destroy(&standby->condition);
+    tdm__sleeper_fini(&standby->sleeper);
     free(standby);
 }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <time.h>
 
+enum { GIVE_WAY_YIELDS_MAX = 50 };
+
 /* An address that no other living thread has. */
 static const void *this_thread(void)
 {
@@ -100,13 +102,69 @@ void tdm__turns_relock(struct tdm__turns *turns, uint32_t depth)
     turns->depth = depth;
 }
 
+/* A thread that was woken needs some microseconds to get here; until then the lock is free. */
 void tdm__turns_give_way(struct tdm__turns *turns)
 {
-    if (atomic_load_explicit(&turns->lockers_count, memory_order_relaxed) > 0) {
-        uint32_t depth = tdm__turns_unlock_all(turns);
+    uint32_t before = atomic_load_explicit(&turns->lockers_count, memory_order_relaxed);
+    uint32_t depth;
 
+    if (before == 0) {
+        return;
+    }
+    depth = tdm__turns_unlock_all(turns);
+    for (int i = 0; i < GIVE_WAY_YIELDS_MAX &&
+                    atomic_load_explicit(&turns->lockers_count, memory_order_relaxed) >= before;
+         i++) {
         (void)sched_yield();
-        tdm__turns_relock(turns, depth);
+    }
+    tdm__turns_relock(turns, depth);
+}
+
+/* ---- sleeping --------------------------------------------------------------------------- */
+
+void tdm__sleeper_init(struct tdm__sleeper *sleeper)
+{
+    *sleeper = (struct tdm__sleeper){.asleep = false};
+    (void)pthread_cond_init(&sleeper->condition, NULL);
+}
+
+void tdm__sleeper_fini(struct tdm__sleeper *sleeper)
+{
+    (void)pthread_cond_destroy(&sleeper->condition);
+}
+
+/* pthread conditions let go of the mutex; holder and depth follow. */
+tdm_status tdm__turns_sleep(struct tdm__turns *turns, struct tdm__sleeper *sleeper,
+                            int64_t deadline_ms)
+{
+    struct timespec until = {.tv_sec = deadline_ms / 1000,
+                             .tv_nsec = deadline_ms % 1000 * 1000000};
+    uint32_t depth = turns->depth;
+    int rc;
+
+    TDM_ASSERT(tdm__turns_is_held(turns) && !sleeper->asleep);
+    sleeper->asleep = true;
+    turns->depth = 0;
+    atomic_store_explicit(&turns->holder, NULL, memory_order_relaxed);
+    rc = deadline_ms == TDM__NEVER ? pthread_cond_wait(&sleeper->condition, &turns->mutex)
+                                   : pthread_cond_clockwait(&sleeper->condition, &turns->mutex,
+                                                            CLOCK_MONOTONIC, &until);
+    atomic_store_explicit(&turns->holder, this_thread(), memory_order_relaxed);
+    turns->depth = depth;
+    sleeper->asleep = false;
+    if (sleeper->roused) {
+        sleeper->roused = false;
+        atomic_fetch_sub_explicit(&turns->lockers_count, 1, memory_order_relaxed);
+    }
+    return rc == ETIMEDOUT ? TDM_E_TIMEOUT : TDM_OK;
+}
+
+void tdm__turns_rouse(struct tdm__turns *turns, struct tdm__sleeper *sleeper)
+{
+    if (sleeper->asleep && !sleeper->roused) {
+        sleeper->roused = true;
+        atomic_fetch_add_explicit(&turns->lockers_count, 1, memory_order_relaxed);
+        (void)pthread_cond_signal(&sleeper->condition);
     }
 }
 
@@ -117,22 +175,14 @@ bool tdm__turns_drives(const struct tdm__turns *turns)
     return turns->driver == this_thread();
 }
 
-/* pthread conditions let go of the mutex; holder and depth follow. */
-int tdm__turns_sleep(struct tdm__turns *turns, pthread_cond_t *condition, int64_t deadline_ms)
+/* Nobody drives: the one who waits longest may, or else the one who stands by is told. */
+static void pass_on(struct tdm__turns *turns)
 {
-    struct timespec until = {.tv_sec = deadline_ms / 1000,
-                             .tv_nsec = deadline_ms % 1000 * 1000000};
-    uint32_t depth = turns->depth;
-    int rc;
-
-    turns->depth = 0;
-    atomic_store_explicit(&turns->holder, NULL, memory_order_relaxed);
-    rc = deadline_ms == TDM__NEVER
-             ? pthread_cond_wait(condition, &turns->mutex)
-             : pthread_cond_clockwait(condition, &turns->mutex, CLOCK_MONOTONIC, &until);
-    atomic_store_explicit(&turns->holder, this_thread(), memory_order_relaxed);
-    turns->depth = depth;
-    return rc;
+    if (!TAILQ_EMPTY(&turns->waiters)) {
+        tdm__turns_rouse(turns, &TAILQ_FIRST(&turns->waiters)->sleeper);
+    } else if (turns->when_free != NULL) {
+        tdm__turns_rouse(turns, turns->when_free);
+    }
 }
 
 static void begin_driving(struct tdm__turns *turns)
@@ -151,25 +201,23 @@ tdm_status tdm__turns_take(struct tdm__turns *turns, bool (*done)(void *arg), vo
         begin_driving(turns);
         return TDM_OK;
     }
-    (void)pthread_cond_init(&waiter.woken, NULL);
+    tdm__sleeper_init(&waiter.sleeper);
     TAILQ_INSERT_TAIL(&turns->waiters, &waiter, link);
     while (turns->driver != NULL && status == TDM_OK) {
         if (turns->driver_yields) {
             wake(wake_arg);
         }
-        if (tdm__turns_sleep(turns, &waiter.woken, deadline_ms) == ETIMEDOUT) {
-            status = TDM_E_TIMEOUT;
-        }
+        status = tdm__turns_sleep(turns, &waiter.sleeper, deadline_ms);
         if (done != NULL && done(arg)) {
             status = TDM_E_CANCELED;
         }
     }
     TAILQ_REMOVE(&turns->waiters, &waiter, link);
-    (void)pthread_cond_destroy(&waiter.woken);
+    tdm__sleeper_fini(&waiter.sleeper);
     if (status == TDM_OK) {
         begin_driving(turns);
-    } else if (turns->driver == NULL && !TAILQ_EMPTY(&turns->waiters)) {
-        (void)pthread_cond_signal(&TAILQ_FIRST(&turns->waiters)->woken); /* it was our turn */
+    } else if (turns->driver == NULL) {
+        pass_on(turns); /* it was our turn */
     }
     return status;
 }
@@ -179,12 +227,7 @@ void tdm__turns_leave(struct tdm__turns *turns)
     TDM_ASSERT(tdm__turns_drives(turns));
     turns->driver = NULL;
     turns->driver_yields = false;
-    if (!TAILQ_EMPTY(&turns->waiters)) {
-        (void)pthread_cond_signal(&TAILQ_FIRST(&turns->waiters)->woken);
-    } else if (turns->when_free != NULL) {
-        (void)pthread_cond_signal(turns->when_free);
-        turns->when_free = NULL;
-    }
+    pass_on(turns);
 }
 
 void tdm__turns_notify(struct tdm__turns *turns)
@@ -194,7 +237,7 @@ void tdm__turns_notify(struct tdm__turns *turns)
     TAILQ_FOREACH(waiter, &turns->waiters, link)
     {
         if (waiter->done != NULL && waiter->done(waiter->arg)) {
-            (void)pthread_cond_signal(&waiter->woken);
+            tdm__turns_rouse(turns, &waiter->sleeper);
         }
     }
 }

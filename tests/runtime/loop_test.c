@@ -330,6 +330,145 @@ static void a_post_that_never_ran_is_freed(void **state)
 
 #define LOOP_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+/* ---- several threads -------------------------------------------------------------------- */
+
+enum { THREADS = 4, RUNS = 300 };
+
+struct crowd {
+    struct tdm__loop *loop;
+    int64_t fired_count; /* guarded by the loop's lock */
+};
+
+static void fire(void *arg)
+{
+    *(bool *)arg = true;
+}
+
+static bool has_fired(void *arg)
+{
+    return *(const bool *)arg;
+}
+
+/* Each waits for timers of its own, whoever drives. */
+static void *wait_for_timers(void *arg)
+{
+    struct crowd *crowd = arg;
+    TDM__ENTER(crowd->loop);
+
+    for (int i = 0; i < RUNS; i++) {
+        struct tdm__timer *timer = NULL;
+        bool fired = false;
+
+        assert_int_equal(tdm__timer_create(crowd->loop, fire, &fired, &timer), TDM_OK);
+        assert_int_equal(tdm__timer_set(timer, tdm__clock_ms() + i % 2), TDM_OK);
+        assert_int_equal(
+            tdm__loop_run(crowd->loop, has_fired, &fired, tdm__deadline_in(WAIT_MS)), TDM_OK);
+        tdm__timer_destroy(timer);
+        crowd->fired_count++;
+    }
+    return NULL;
+}
+
+static void threads_wait_for_what_is_theirs(void **state)
+{
+    struct world *world = *state;
+    struct crowd crowd = {.loop = world->loop};
+    pthread_t threads[THREADS];
+
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, wait_for_timers, &crowd), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+    }
+    assert_int_equal(crowd.fired_count, THREADS * RUNS);
+}
+
+static void *drive_to_goal(void *arg)
+{
+    run_to_goal(arg);
+    return NULL;
+}
+
+static void await_driver(struct world *world)
+{
+    bool driven = false;
+
+    while (!driven) {
+        TDM__ENTER(world->loop);
+
+        driven = tdm__loop_is_driven(world->loop);
+    }
+}
+
+static void count_call(void *arg)
+{
+    struct world *world = arg;
+
+    world->calls++;
+}
+
+static void never(void *arg)
+{
+    (void)arg;
+    fail_msg("a timer that was destroyed has fired");
+}
+
+static void leave_unread(void *arg, int fd, unsigned ready)
+{
+    (void)arg;
+    (void)fd;
+    (void)ready;
+}
+
+/* The driver may have them in its hands at that moment. */
+static void what_another_thread_destroys_is_never_called_again(void **state)
+{
+    struct world *world = *state;
+    pthread_t driver;
+
+    assert_int_equal(pthread_create(&driver, NULL, drive_to_goal, world), 0);
+    await_driver(world);
+    for (int i = 0; i < RUNS; i++) {
+        struct tdm__watch *watch = NULL;
+        struct tdm__timer *timer = NULL;
+        int fds[2];
+        TDM__ENTER(world->loop);
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+        assert_int_equal(
+            tdm__watch_create(world->loop, fds[0], TDM__READABLE, leave_unread, NULL, &watch),
+            TDM_OK);
+        assert_int_equal(tdm__timer_create(world->loop, never, NULL, &timer), TDM_OK);
+        assert_int_equal(tdm__timer_set(timer, tdm__clock_ms() + 1000 * 1000), TDM_OK);
+        assert_int_equal(write(fds[1], "x", 1), 1);
+        if (i % 2 == 0) { /* the driver sees that there is something to read */
+            tdm__loop_take_back(world->loop, tdm__loop_let_go(world->loop));
+        }
+        tdm__watch_destroy(watch);
+        tdm__timer_destroy(timer);
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+    }
+    assert_int_equal(tdm__loop_post(world->loop, count_call, world), TDM_OK);
+    assert_int_equal(pthread_join(driver, NULL), 0);
+}
+
+static void a_goal_that_another_thread_reaches_ends_the_run(void **state)
+{
+    struct world *world = *state;
+    pthread_t driver;
+
+    assert_int_equal(pthread_create(&driver, NULL, drive_to_goal, world), 0);
+    await_driver(world);
+    {
+        TDM__ENTER(world->loop);
+        world->calls = world->goal;
+        tdm__loop_wake(world->loop);
+    }
+    assert_int_equal(pthread_join(driver, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -346,6 +485,11 @@ int main(void)
         LOOP_TEST(every_post_of_every_thread_runs_once),
         LOOP_TEST(a_post_that_waits_does_not_hold_up_the_next),
         LOOP_TEST(a_post_that_never_ran_is_freed),
+        cmocka_unit_test_setup_teardown(threads_wait_for_what_is_theirs, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(what_another_thread_destroys_is_never_called_again,
+                                        set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_goal_that_another_thread_reaches_ends_the_run, set_up,
+                                        tear_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
