@@ -423,35 +423,14 @@ void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
     }
 }
 
-tdm_status tdm__loop_sleep(struct tdm__loop *loop, struct tdm__sleeper *sleeper,
-                           int64_t deadline_ms)
-{
-    return tdm__turns_sleep(&loop->turns, sleeper, deadline_ms);
-}
-
-void tdm__loop_rouse(struct tdm__loop *loop, struct tdm__sleeper *sleeper)
-{
-    tdm__turns_rouse(&loop->turns, sleeper);
-}
-
 void tdm__loop_expect_soon(struct tdm__loop *loop)
 {
     loop->expects_soon = true;
 }
 
-bool tdm__loop_is_driven(const struct tdm__loop *loop)
+struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop)
 {
-    return loop->turns.driver != NULL;
-}
-
-uint64_t tdm__loop_drives_count(const struct tdm__loop *loop)
-{
-    return loop->turns.drives_count;
-}
-
-void tdm__loop_when_free(struct tdm__loop *loop, struct tdm__sleeper *sleeper)
-{
-    loop->turns.when_free = sleeper;
+    return &loop->turns;
 }
 
 void tdm__loop_wake(struct tdm__loop *loop)

@@ -8,8 +8,6 @@
 #include <stdint.h>
 #include <tandem/error.h>
 
-struct tdm__sleeper; /* runtime/loop/turns.h */
-
 /* One loop per process.  Callbacks run inside tdm__loop_run(), one at a time, never inside the
  * call that asked for them.  A callback may create, change and destroy any watch or timer, its
  * own included, and may call tdm__loop_run() again (a method that waits): nesting is allowed.
@@ -22,6 +20,7 @@ struct tdm__sleeper; /* runtime/loop/turns.h */
 struct tdm__loop;
 struct tdm__watch;
 struct tdm__timer;
+struct tdm__turns;
 
 tdm_status tdm__loop_create(struct tdm__loop **loop_out);
 void tdm__loop_destroy(struct tdm__loop *loop); /* all watches and timers are gone by then */
@@ -49,22 +48,13 @@ void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth);
 /* As tdm__loop_run() for a thread that has nothing else to do: it stops driving (TDM_E_AGAIN)
  * as soon as another thread wants to run the loop. */
 tdm_status tdm__loop_stand_by(struct tdm__loop *loop, bool (*done)(void *arg), void *arg);
-/* For that thread: does anyone drive the loop, how often has that begun, and who is to be
- * roused when the driver leaves and nobody takes over (NULL: none). */
-bool tdm__loop_is_driven(const struct tdm__loop *loop);
-uint64_t tdm__loop_drives_count(const struct tdm__loop *loop);
-void tdm__loop_when_free(struct tdm__loop *loop, struct tdm__sleeper *sleeper);
+/* The lock itself, for threads that wait for one another and not for events (turns.h). */
+struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop);
 /* Makes the driver look again at what is waited for: by whoever has changed something that
  * others may wait for, outside of callbacks. */
 void tdm__loop_wake(struct tdm__loop *loop);
 /* fn(arg) runs, with the lock, before each poll: what was put off is done now. */
 void tdm__loop_before_poll(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
-/* A thread that waits for other threads of the process, not for events: it lets go of the lock
- * until it is roused (TDM_OK; now and then for no reason) or the deadline has passed:
- * TDM_E_TIMEOUT without a detail. */
-tdm_status tdm__loop_sleep(struct tdm__loop *loop, struct tdm__sleeper *sleeper,
-                           int64_t deadline_ms);
-void tdm__loop_rouse(struct tdm__loop *loop, struct tdm__sleeper *sleeper);
 /* The next wait is for a peer that runs on another processor: polling for some microseconds
  * before sleeping may save two wake-ups.  Holds for one wait; whether it pays is learnt. */
 void tdm__loop_expect_soon(struct tdm__loop *loop);

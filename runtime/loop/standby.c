@@ -30,17 +30,18 @@ static bool is_stopping(void *arg)
 /* With the lock held. */
 static void watch_loop(struct tdm__standby *standby)
 {
+    struct tdm__turns *turns = tdm__loop_turns(standby->loop);
     uint64_t drives_count;
 
-    if (tdm__loop_is_driven(standby->loop)) {
-        tdm__loop_when_free(standby->loop, &standby->sleeper);
-        (void)tdm__loop_sleep(standby->loop, &standby->sleeper, TDM__NEVER);
-        tdm__loop_when_free(standby->loop, NULL);
+    if (turns->driver != NULL) {
+        turns->when_free = &standby->sleeper;
+        (void)tdm__turns_sleep(turns, &standby->sleeper, TDM__NEVER);
+        turns->when_free = NULL;
         return;
     }
-    drives_count = tdm__loop_drives_count(standby->loop);
-    (void)tdm__loop_sleep(standby->loop, &standby->sleeper, tdm__deadline_in(NAP_MS));
-    if (!standby->stopping && drives_count == tdm__loop_drives_count(standby->loop)) {
+    drives_count = turns->drives_count;
+    (void)tdm__turns_sleep(turns, &standby->sleeper, tdm__deadline_in(NAP_MS));
+    if (!standby->stopping && drives_count == turns->drives_count) {
         (void)tdm__loop_stand_by(standby->loop, is_stopping, standby);
     }
 }
@@ -102,7 +103,7 @@ void tdm__standby_stop(struct tdm__standby *standby)
     }
     (void)tdm__loop_enter(standby->loop);
     standby->stopping = true;
-    tdm__loop_rouse(standby->loop, &standby->sleeper);
+    tdm__turns_rouse(tdm__loop_turns(standby->loop), &standby->sleeper);
     tdm__loop_wake(standby->loop);
     tdm__loop_leave(standby->loop);
     (void)pthread_join(standby->thread, NULL);

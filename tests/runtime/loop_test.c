@@ -3,6 +3,7 @@
 #include "runtime/loop/loop.h"
 
 #include "runtime/clock.h"
+#include "runtime/loop/turns.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -397,7 +398,7 @@ static void await_driver(struct world *world)
     while (!driven) {
         TDM__ENTER(world->loop);
 
-        driven = tdm__loop_is_driven(world->loop);
+        driven = tdm__loop_turns(world->loop)->driver != NULL;
     }
 }
 
