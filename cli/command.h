@@ -39,6 +39,9 @@ struct tdm__command {
 extern const struct tdm__command tdm__command_run;
 extern const struct tdm__command tdm__command_plan;
 extern const struct tdm__command tdm__command_info;
+extern const struct tdm__command tdm__command_list;
+extern const struct tdm__command tdm__command_logs;
+extern const struct tdm__command tdm__command_status;
 extern const struct tdm__command tdm__command_version;
 
 /* Finds the command of argv[1], prints help or what is wrong with the words, or runs it. */

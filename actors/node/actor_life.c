@@ -3,6 +3,7 @@
 #include "actors/bootstrap.h"
 #include "actors/node/actor_entry.h"
 #include "actors/node/death.h"
+#include "actors/node/state.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -126,6 +127,7 @@ static void entry_remove(struct actor_entry *entry, tdm_status status, const cha
         place = &(*place)->next;
     }
     *place = entry->next;
+    tdm__node_state_ended(node, entry, text);
     tombstone->id = entry->spec->id;
     tombstone->status = status;
     free(tombstone->text);

@@ -3,6 +3,7 @@
 #include "actors/node/logs.h"
 
 #include "actors/node/log_files.h"
+#include "actors/node/node.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -47,6 +48,7 @@ struct tdm__log_source {
 
 struct tdm__logs {
     struct tdm__loop *loop; /* borrowed */
+    struct tdm__node *node; /* borrowed; may be NULL */
     char directory[TDM__PATH_BYTES];
     struct tdm__log_source *all; /* newest first */
     uint32_t ended_count;
@@ -418,6 +420,7 @@ tdm_status tdm__logs_create(struct tdm__loop *loop, const struct tdm__logs_optio
         return tdm__fail(TDM_E_NOMEM, "the output of workers");
     }
     logs->loop = loop;
+    logs->node = options->node;
     logs->changes = -1;
     status = make_directory(logs, options->directory);
     if (status == TDM_OK && options->print) {
@@ -460,7 +463,36 @@ void tdm__logs_destroy(struct tdm__logs *logs)
 
 /* ---- the service "log" ------------------------------------------------------------------ */
 
+static void on_passed(void *arg, struct tdm__reply *reply)
+{
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(arg, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(arg, reply->status, reply->detail);
+    }
+}
+
+/* Passes the call on if it is for another node. */
+static bool pass_on(const struct tdm__logs *logs, struct tdm__incoming *incoming)
+{
+    const tdm_value *arguments;
+    struct tdm__id node;
+    tdm_writer *writer;
+
+    if (logs->node == NULL || tdm__incoming_value(incoming, &arguments) != TDM_OK ||
+        tdm__id_parse(tdm_value_string(tdm_value_at(arguments, 4), ""), &node) != TDM_OK ||
+        tdm__id_equal(&node, &logs->node->record.id) || tdm_writer_create(&writer) != TDM_OK) {
+        return false;
+    }
+    tdm_write_value(writer, arguments);
+    tdm__node_forward(logs->node, &node, "log.read", tdm_writer_bytes(writer),
+                      tdm__incoming_deadline(incoming), on_passed, incoming);
+    tdm_writer_destroy(writer);
+    return true;
+}
+
 struct read_request {
+    const char *node;
     const char *actor;
     int64_t stream;
     int64_t offset;
@@ -519,8 +551,9 @@ static void serve_read(struct tdm__logs *logs, struct tdm__incoming *incoming)
 {
     const struct tdm__log_source *source = NULL;
     struct read_request request;
-    tdm_status status = tdm__incoming_unpack(incoming, "siiu", &request.actor, &request.stream,
-                                             &request.offset, &request.bytes_max);
+    tdm_status status =
+        tdm__incoming_unpack(incoming, "siius", &request.actor, &request.stream,
+                             &request.offset, &request.bytes_max, &request.node);
 
     if (status == TDM_OK && (request.stream < 0 || request.stream >= TDM__LOG_STREAMS ||
                              request.bytes_max > READ_BYTES_MAX || request.actor == NULL ||
@@ -541,10 +574,10 @@ static void serve_read(struct tdm__logs *logs, struct tdm__incoming *incoming)
 
 static void log_serve(void *self, struct tdm__incoming *incoming)
 {
-    if (strcmp(tdm__incoming_method(incoming), "log.read") == 0) {
-        serve_read(self, incoming);
-    } else {
+    if (strcmp(tdm__incoming_method(incoming), "log.read") != 0) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
+    } else if (!pass_on(self, incoming)) {
+        serve_read(self, incoming);
     }
 }
 

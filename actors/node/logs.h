@@ -20,13 +20,15 @@
 #define TDM__LOG_TOTAL_BYTES (UINT64_C(256) << 20)
 
 struct tdm__logs;
+struct tdm__node;
 /* The files of one process.  Remembered for a while after its end. */
 struct tdm__log_source;
 
 struct tdm__logs_options {
-    const char *directory; /* of the node */
-    bool print;            /* on this process's stdout and stderr */
-    bool fold;             /* repeated lines, see log_printer.h */
+    const char *directory;  /* of the node */
+    struct tdm__node *node; /* borrowed: who passes calls on; may be NULL */
+    bool print;             /* on this process's stdout and stderr */
+    bool fold;              /* repeated lines, see log_printer.h */
 };
 
 tdm_status tdm__logs_create(struct tdm__loop *loop, const struct tdm__logs_options *options,
@@ -48,8 +50,9 @@ size_t tdm__log_source_last_words(const struct tdm__log_source *source, uint32_t
 /* Bytes of lines that were lost because they came faster than they could be printed. */
 uint64_t tdm__logs_lost_bytes(const struct tdm__logs *logs);
 
-/* "log.read" (actor id or "", stream, offset, bytes at most): the newest process of that actor,
- * or the daemon itself; a negative offset counts from the end.
+/* "log.read" (actor id or "", stream, offset, bytes at most, node id or ""): the newest process
+ * of that actor, or the daemon itself; a negative offset counts from the end.  A call for
+ * another node is passed on.
  * answer: (pid, is alive, path, offset, bytes, bytes of the whole file) */
 extern const struct tdm__service_ops tdm__log_service;
 

@@ -3,6 +3,7 @@
 #include "actors/node/node.h"
 
 #include "actors/node/logs.h"
+#include "actors/node/state.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -91,6 +92,7 @@ static tdm_status keep_output(struct tdm__node *node)
 {
     const char *fold = getenv("TANDEM_DEDUP_LOGS");
     struct tdm__logs_options options = {.directory = node->directory,
+                                        .node = node,
                                         .print = node->print_logs,
                                         .fold = fold != NULL && strcmp(fold, "1") == 0};
 
@@ -105,6 +107,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *
 {
     TDM_TRY(tdm__workers_create(node->rpc, node->worker_program, &node->workers));
     TDM_TRY(keep_output(node));
+    TDM_TRY(tdm__node_state_create(node));
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__node_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
@@ -139,6 +142,7 @@ void tdm__node_stop(struct tdm__node *node)
     tdm__node_peers_destroy(node);
     tdm__node_groups_destroy(node);
     tdm__node_actors_destroy(node);
+    tdm__node_state_destroy(node);
     tdm__logs_destroy(node->logs);
     node->logs = NULL;
 }

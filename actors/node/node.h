@@ -30,6 +30,7 @@ struct tdm__node {
     struct tdm__node_groups *groups;
     struct tdm__node_peers *peers;
     struct tdm__logs *logs;
+    struct tdm__node_state *state;
     struct tdm__oom oom;
     struct tdm__timer *renew_timer;
     bool renewing;

@@ -12,6 +12,7 @@
 #include <tandem/placement.h>
 #include <tandem/region.h>
 #include <tandem/runtime.h>
+#include <tandem/state.h>
 #include <tandem/tensor.h>
 #include <tandem/value.h>
 

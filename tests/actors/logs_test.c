@@ -167,8 +167,8 @@ static void output_can_be_read_after_the_end(void **state)
     tdm_actor_describe(actor, &info);
     assert_int_equal(world_call(actor, "say", "for the record"), TDM_OK);
     assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
-    assert_int_equal(one_node_ask(runtime, "log.read", &document, "siiu", info.id, (int64_t)0,
-                                  (int64_t)0, (uint64_t)1000),
+    assert_int_equal(one_node_ask(runtime, "log.read", &document, "siius", info.id, (int64_t)0,
+                                  (int64_t)0, (uint64_t)1000, ""),
                      TDM_OK);
     answer = tdm_document_root(document);
     assert_int_equal(tdm_value_int(tdm_value_at(answer, 0), 0), info.pid);
@@ -177,12 +177,12 @@ static void output_can_be_read_after_the_end(void **state)
     assert_int_equal(text.size_bytes, strlen("for the record\n"));
     assert_memory_equal(text.data, "for the record\n", text.size_bytes);
     tdm_document_destroy(document);
-    assert_int_equal(one_node_ask(runtime, "log.read", NULL, "siiu",
+    assert_int_equal(one_node_ask(runtime, "log.read", NULL, "siius",
                                   "00000000000000000000000000000001", (int64_t)0, (int64_t)0,
-                                  (uint64_t)10),
+                                  (uint64_t)10, ""),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_ask(runtime, "log.read", NULL, "siiu", info.id, (int64_t)2,
-                                  (int64_t)0, (uint64_t)10),
+    assert_int_equal(one_node_ask(runtime, "log.read", NULL, "siius", info.id, (int64_t)2,
+                                  (int64_t)0, (uint64_t)10, ""),
                      TDM_E_INVAL);
     tdm_actor_destroy(actor);
 }

@@ -131,6 +131,40 @@ static uint32_t far_bundle(const tdm_placement_group *group)
     return strcmp(place.node_id, node.node_id) == 0 ? 1 : 0;
 }
 
+static void lists_are_of_both_nodes(void **state)
+{
+    tdm_placement_group *group = spread();
+    struct tdm_actor_options options = {.name = "far", .num_gpus = 1, .group = group};
+    const struct tdm_actor_state *actors;
+    const struct tdm_node_state *nodes;
+    struct tdm_runtime_info node;
+    tdm_actor *actor;
+    uint32_t count;
+    uint32_t missing;
+    int found = 0;
+
+    (void)state;
+    options.bundle = far_bundle(group);
+    actor = world_create(runtime, &options);
+    tdm_runtime_describe(runtime, &node);
+    assert_int_equal(tdm_list_actors(runtime, PATIENCE_MS, &actors, &count, &missing), TDM_OK);
+    assert_int_equal(missing, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(actors[i].name, "far") == 0) {
+            found++;
+            assert_string_equal(actors[i].state, "ALIVE");
+            assert_string_not_equal(actors[i].node_id, node.node_id);
+        }
+    }
+    assert_int_equal(found, 1);
+    tdm_list_free(actors);
+    assert_int_equal(tdm_list_nodes(runtime, PATIENCE_MS, &nodes, &count), TDM_OK);
+    assert_int_equal(count, 2);
+    tdm_list_free(nodes);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+}
+
 static void a_wrong_token_is_refused(void **state)
 {
     char path[160];
@@ -287,6 +321,7 @@ static void a_killed_daemon_is_noticed_and_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_are_of_both_nodes),
         cmocka_unit_test(a_wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),
         cmocka_unit_test(a_far_constructor_fails_with_its_words),

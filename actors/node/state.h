@@ -1,0 +1,45 @@
+/* state.h - what a node knows, as rows for those who look. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_NODE_STATE_H
+#define TDM_NODE_STATE_H
+
+#include "actors/node/node.h"
+
+struct actor_entry;
+
+/* Rows are maps, read by actors/state.c:
+ *   "state.list" (kind)   of the whole cluster; kind: "actors", "nodes", "groups"
+ *                         answer: ([row …], nodes that did not answer)
+ *   "state.here" (kind)   of this node alone; answer: [row …] */
+extern const struct tdm__service_ops tdm__state_service;
+
+tdm_status tdm__node_state_create(struct tdm__node *node);
+void tdm__node_state_destroy(struct tdm__node *node);
+/* Its row is kept for a while: it is leaving the table. */
+void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *entry,
+                           const char *text);
+
+/* ---- rows (state_rows.c) ---------------------------------------------------------------- */
+
+/* Ends known since the node started, for those who count. */
+struct tdm__node_state {
+    struct {
+        void *bytes; /* owned: one packed row */
+        size_t size_bytes;
+    } ended[512]; /* a ring */
+    uint32_t ended_next;
+    uint64_t ended_count;
+};
+
+/* `text`: why it died; NULL while it has not. */
+void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
+                            const char *text);
+/* All of this node, the dead ones too. */
+void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node);
+/* What cannot be read is left out: `records` hold node/… and free/…, or group/… . */
+void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *records,
+                            uint32_t records_count);
+void tdm__state_write_groups(tdm_writer *writer, const struct tdm__record *records,
+                             uint32_t records_count);
+
+#endif

@@ -1,0 +1,263 @@
+/* state_rows.c - what a node knows, written as rows. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/actor_entry.h"
+#include "actors/node/state.h"
+
+#include <string.h>
+
+static double amount_of(int64_t amount)
+{
+    return (double)amount / TDM__RESOURCE_ONE;
+}
+
+static void write_pair(tdm_writer *writer, const char *key, const char *text)
+{
+    tdm_write_string(writer, key);
+    tdm_write_string(writer, text);
+}
+
+static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    write_pair(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
+}
+
+static void write_number(tdm_writer *writer, const char *key, int64_t number)
+{
+    tdm_write_string(writer, key);
+    tdm_write_int(writer, number);
+}
+
+static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
+{
+    tdm_write_array(writer, 3);
+    tdm_write_string(writer, name);
+    tdm_write_double(writer, amount_of(total));
+    tdm_write_double(writer, amount_of(free));
+}
+
+/* ---- grants and pools ------------------------------------------------------------------- */
+
+/* "amounts": [(name, total, free) …] */
+static void write_grant(tdm_writer *writer, const struct tdm__grant *grant)
+{
+    uint32_t custom = 0;
+
+    while (custom < TDM__CUSTOM_RESOURCES_MAX && grant->custom[custom].name[0] != '\0') {
+        custom++;
+    }
+    tdm_write_string(writer, "amounts");
+    tdm_write_array(writer,
+                    custom + (grant->cpu > 0 ? 1 : 0) + (grant->gpus_count > 0 ? 1 : 0));
+    if (grant->cpu > 0) {
+        write_amount(writer, "CPU", grant->cpu, 0);
+    }
+    if (grant->gpus_count > 0) {
+        write_amount(writer, "GPU", grant->gpu_amount * grant->gpus_count, 0);
+    }
+    for (uint32_t i = 0; i < custom; i++) {
+        write_amount(writer, grant->custom[i].name, grant->custom[i].amount, 0);
+    }
+    tdm_write_string(writer, "gpus");
+    tdm_write_array(writer, grant->gpus_count);
+    for (uint32_t i = 0; i < grant->gpus_count; i++) {
+        tdm_write_uint(writer, grant->gpu_indices[i]);
+    }
+}
+
+static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
+{
+    struct tdm__amount gpu = {0, 0};
+    uint32_t custom = 0;
+
+    while (custom < TDM__CUSTOM_RESOURCES_MAX && pool->custom[custom].name[0] != '\0') {
+        custom++;
+    }
+    for (uint32_t i = 0; i < pool->gpus_count; i++) {
+        gpu.total += pool->gpus[i].total;
+        gpu.free += pool->gpus[i].free;
+    }
+    tdm_write_string(writer, "amounts");
+    tdm_write_array(writer, custom + 2);
+    write_amount(writer, "CPU", pool->cpu.total, pool->cpu.free);
+    write_amount(writer, "GPU", gpu.total, gpu.free);
+    for (uint32_t i = 0; i < custom; i++) {
+        write_amount(writer, pool->custom[i].name, pool->custom[i].amount.total,
+                     pool->custom[i].amount.free);
+    }
+}
+
+/* ---- actors ----------------------------------------------------------------------------- */
+
+static const char *state_text(enum actor_state state)
+{
+    switch (state) {
+    case ACTOR_PLACING:
+    case ACTOR_WAITING:
+        return "PENDING";
+    case ACTOR_STARTING:
+        return "STARTING";
+    case ACTOR_ALIVE:
+        return "ALIVE";
+    case ACTOR_ENDING:
+        return "ENDING";
+    case ACTOR_REMOTE:
+        break;
+    }
+    return "REMOTE";
+}
+
+static bool has_place(const struct actor_entry *entry)
+{
+    return !tdm__id_is_none(&entry->record.node);
+}
+
+void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
+                            const char *text)
+{
+    const struct tdm__actor_spec *spec = entry->spec;
+
+    tdm_write_map(writer, 15);
+    write_id(writer, "id", &spec->id);
+    write_pair(writer, "class_name", spec->class_name);
+    write_pair(writer, "name", spec->name);
+    write_pair(writer, "name_space", spec->name_space);
+    write_pair(writer, "state", text != NULL ? "DEAD" : state_text(entry->state));
+    write_id(writer, "node_id", &entry->record.node);
+    write_pair(writer, "node_name", has_place(entry) ? entry->node->record.name : "");
+    write_id(writer, "creator", &spec->creator);
+    write_id(writer, "group", &spec->group);
+    write_pair(writer, "death_cause", text != NULL ? text : "");
+    write_number(writer, "pid", entry->worker != NULL ? entry->worker->pid : entry->pid);
+    write_number(writer, "restarts", 0);
+    write_number(writer, "detached", spec->detached ? 1 : 0);
+    write_grant(writer, &entry->record.grant); /* two pairs */
+}
+
+/* An actor that lives elsewhere is that node's to tell. */
+static bool is_ours(const struct actor_entry *entry)
+{
+    return entry->state != ACTOR_REMOTE;
+}
+
+void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
+{
+    const struct tdm__node_state *state = node->state;
+    uint32_t ended_max = sizeof(state->ended) / sizeof(state->ended[0]);
+    uint32_t count = 0;
+
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL;
+         entry = entry->next) {
+        count += is_ours(entry) ? 1 : 0;
+    }
+    for (uint32_t i = 0; i < ended_max; i++) {
+        count += state->ended[i].bytes != NULL ? 1 : 0;
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < ended_max; i++) { /* oldest first */
+        uint32_t at = (state->ended_next + i) % ended_max;
+
+        if (state->ended[at].bytes != NULL) {
+            tdm_write_packed(writer, (struct tdm_bytes){state->ended[at].bytes,
+                                                        state->ended[at].size_bytes});
+        }
+    }
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL;
+         entry = entry->next) {
+        if (is_ours(entry)) {
+            tdm__state_write_actor(writer, entry, NULL);
+        }
+    }
+}
+
+/* ---- records of the store --------------------------------------------------------------- */
+
+static bool is_kind(const struct tdm__record *record, const char *kind)
+{
+    return strncmp(record->key, kind, strlen(kind)) == 0;
+}
+
+static bool find_free(const struct tdm__record *records, uint32_t records_count,
+                      const struct tdm__id *node, struct tdm__node_resources *found)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)tdm__store_key("free", node, key);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (strcmp(records[i].key, key) == 0) {
+            return tdm__free_record_read(&records[i], found) == TDM_OK;
+        }
+    }
+    return false;
+}
+
+static bool read_node(const struct tdm__record *records, uint32_t records_count, uint32_t index,
+                      struct tdm__node_record *node, struct tdm__node_resources *resources)
+{
+    return is_kind(&records[index], "node/") &&
+           tdm__node_record_read(&records[index], node) == TDM_OK &&
+           find_free(records, records_count, &node->id, resources);
+}
+
+void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *records,
+                            uint32_t records_count)
+{
+    struct tdm__node_record node;
+    struct tdm__node_resources resources;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < records_count; i++) {
+        count += read_node(records, records_count, i, &node, &resources) ? 1 : 0;
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (!read_node(records, records_count, i, &node, &resources)) {
+            continue;
+        }
+        tdm_write_map(writer, 6);
+        write_id(writer, "id", &node.id);
+        write_pair(writer, "name", node.name);
+        write_pair(writer, "unix_address", node.unix_address);
+        write_pair(writer, "tcp_address", node.tcp_address);
+        write_number(writer, "pid", node.pid);
+        write_pool(writer, &resources.pool);
+    }
+}
+
+static void write_group(tdm_writer *writer, const char *id,
+                        const struct tdm__group_record *group)
+{
+    tdm_write_map(writer, 2);
+    write_pair(writer, "id", id);
+    tdm_write_string(writer, "bundles");
+    tdm_write_array(writer, group->bundles_count);
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        tdm_write_map(writer, 3);
+        write_id(writer, "node_id", &group->bundles[i].node);
+        write_grant(writer, &group->bundles[i].grant); /* two pairs */
+    }
+}
+
+void tdm__state_write_groups(tdm_writer *writer, const struct tdm__record *records,
+                             uint32_t records_count)
+{
+    struct tdm__group_record group;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (is_kind(&records[i], "group/") &&
+            tdm__group_record_read(&records[i], &group) == TDM_OK) {
+            count++;
+            tdm__group_record_fini(&group);
+        }
+    }
+    tdm_write_array(writer, count);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (is_kind(&records[i], "group/") &&
+            tdm__group_record_read(&records[i], &group) == TDM_OK) {
+            write_group(writer, records[i].key + strlen("group/"), &group);
+            tdm__group_record_fini(&group);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+/* state_service.c - the lists of a node, and of the whole cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/actor_entry.h"
+#include "actors/node/state.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { STORE_MS = 3000, PEER_MS = 2000 };
+
+/* ---- the dead --------------------------------------------------------------------------- */
+
+tdm_status tdm__node_state_create(struct tdm__node *node)
+{
+    node->state = calloc(1, sizeof(*node->state));
+    if (node->state == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the table of the dead");
+    }
+    tdm__services_add(node->services, &tdm__state_service, node);
+    return TDM_OK;
+}
+
+void tdm__node_state_destroy(struct tdm__node *node)
+{
+    for (size_t i = 0;
+         node->state != NULL && i < sizeof(node->state->ended) / sizeof(node->state->ended[0]);
+         i++) {
+        free(node->state->ended[i].bytes);
+    }
+    free(node->state);
+    node->state = NULL;
+}
+
+void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *entry,
+                           const char *text)
+{
+    struct tdm__node_state *state = node->state;
+    tdm_writer *writer;
+    struct tdm_bytes row;
+    void *copy;
+
+    if (state == NULL || node->stopping || entry->state == ACTOR_REMOTE ||
+        tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    tdm__state_write_actor(writer, entry, text);
+    row = tdm_writer_bytes(writer);
+    copy = tdm_writer_status(writer) == TDM_OK ? malloc(row.size_bytes) : NULL;
+    if (copy != NULL) {
+        memcpy(copy, row.data, row.size_bytes);
+        free(state->ended[state->ended_next].bytes);
+        state->ended[state->ended_next].bytes = copy;
+        state->ended[state->ended_next].size_bytes = row.size_bytes;
+        state->ended_next =
+            (state->ended_next + 1) % (sizeof(state->ended) / sizeof(state->ended[0]));
+    }
+    state->ended_count++;
+    tdm_writer_destroy(writer);
+}
+
+/* ---- the whole cluster ------------------------------------------------------------------ */
+
+/* A list on its way together: [row …] of each node, kept until the last has answered. */
+struct gathering {
+    struct tdm__node *node;
+    struct tdm__incoming *incoming;
+    tdm_writer *rows; /* owned: rows without a header */
+    uint32_t rows_count;
+    uint32_t pending;
+    uint32_t missing;
+};
+
+static void add_rows(struct gathering *gathering, struct tdm_bytes packed)
+{
+    tdm_document *document;
+    const tdm_value *rows;
+
+    if (tdm_document_parse(packed, &document) != TDM_OK) {
+        gathering->missing++;
+        return;
+    }
+    rows = tdm_document_root(document);
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        tdm_write_value(gathering->rows, tdm_value_at(rows, i));
+        gathering->rows_count++;
+    }
+    tdm_document_destroy(document);
+}
+
+static void answer(struct gathering *gathering)
+{
+    struct tdm_bytes rows = tdm_writer_bytes(gathering->rows);
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(gathering->incoming, TDM_E_NOMEM, tdm_error_detail());
+    } else {
+        tdm_write_array(writer, 2);
+        tdm_write_array(writer, gathering->rows_count);
+        tdm_write_packed(writer, rows);
+        tdm_write_uint(writer, gathering->missing);
+        tdm__incoming_reply(gathering->incoming, tdm_writer_bytes(writer), NULL, 0);
+        tdm_writer_destroy(writer);
+    }
+    tdm_writer_destroy(gathering->rows);
+    free(gathering);
+}
+
+static void on_rows(void *arg, struct tdm__reply *reply)
+{
+    struct gathering *gathering = arg;
+
+    if (reply->status == TDM_OK) {
+        add_rows(gathering, reply->packed);
+    } else {
+        gathering->missing++;
+    }
+    gathering->pending--;
+    if (gathering->pending == 0) {
+        answer(gathering);
+    }
+}
+
+static void add_own_rows(struct gathering *gathering)
+{
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) == TDM_OK) {
+        tdm__state_write_actors(writer, gathering->node);
+        add_rows(gathering, tdm_writer_bytes(writer));
+        tdm_writer_destroy(writer);
+    }
+}
+
+/* Asks the other nodes for their actors. */
+static void ask_nodes(struct gathering *gathering, const struct tdm__record *records,
+                      uint32_t records_count)
+{
+    static const uint8_t kind[] = "\x91\xa6"
+                                  "actors";
+    struct tdm__node *node = gathering->node;
+    struct tdm__node_record other;
+
+    gathering->pending = 1; /* itself */
+    add_own_rows(gathering);
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (tdm__node_record_read(&records[i], &other) == TDM_OK &&
+            !tdm__id_equal(&other.id, &node->record.id)) {
+            gathering->pending++;
+            tdm__node_forward(node, &other.id, "state.here",
+                              (struct tdm_bytes){kind, sizeof(kind) - 1},
+                              tdm__deadline_in(PEER_MS), on_rows, gathering);
+        }
+    }
+    gathering->pending--;
+    if (gathering->pending == 0) {
+        answer(gathering);
+    }
+}
+
+static tdm_status gathering_create(struct tdm__node *node, struct tdm__incoming *incoming,
+                                   struct gathering **gathering_out)
+{
+    struct gathering *gathering = calloc(1, sizeof(*gathering));
+
+    if (gathering == NULL || tdm_writer_create(&gathering->rows) != TDM_OK) {
+        free(gathering);
+        return tdm__fail(TDM_E_NOMEM, "a list");
+    }
+    gathering->node = node;
+    gathering->incoming = incoming;
+    *gathering_out = gathering;
+    return TDM_OK;
+}
+
+static void gathering_fails(struct gathering *gathering, tdm_status status)
+{
+    tdm__incoming_fail(gathering->incoming, status, tdm_error_detail());
+    tdm_writer_destroy(gathering->rows);
+    free(gathering);
+}
+
+static void on_node_records(void *arg, tdm_status status, const struct tdm__record *records,
+                            uint32_t records_count)
+{
+    if (status != TDM_OK) {
+        gathering_fails(arg, status);
+    } else {
+        ask_nodes(arg, records, records_count);
+    }
+}
+
+/* Nodes and groups are in the store, all of them. */
+static void on_records(void *arg, tdm_status status, const struct tdm__record *records,
+                       uint32_t records_count)
+{
+    struct gathering *gathering = arg;
+    tdm_writer *writer;
+
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status != TDM_OK) {
+        gathering_fails(gathering, status);
+        return;
+    }
+    if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
+        tdm__state_write_groups(writer, records, records_count);
+    } else {
+        tdm__state_write_nodes(writer, records, records_count);
+    }
+    add_rows(gathering, tdm_writer_bytes(writer));
+    tdm_writer_destroy(writer);
+    answer(gathering);
+}
+
+/* ---- the service "state" ---------------------------------------------------------------- */
+
+static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming, const char *kind)
+{
+    static const char *const nodes[] = {"node/*", "free/*"};
+    static const char *const groups[] = {"group/*"};
+    struct gathering *gathering;
+    tdm_status status = gathering_create(node, incoming, &gathering);
+
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    } else if (strcmp(kind, "actors") == 0) {
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(STORE_MS),
+                               on_node_records, gathering);
+    } else if (strcmp(kind, "nodes") == 0) {
+        node->store->ops->read(node->store, nodes, 2, tdm__deadline_in(STORE_MS), on_records,
+                               gathering);
+    } else if (strcmp(kind, "groups") == 0) {
+        node->store->ops->read(node->store, groups, 1, tdm__deadline_in(STORE_MS), on_records,
+                               gathering);
+    } else {
+        (void)tdm__fail(TDM_E_INVAL, "there is no list of %s", kind);
+        gathering_fails(gathering, TDM_E_INVAL);
+    }
+}
+
+static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+        return;
+    }
+    tdm__state_write_actors(writer, node);
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm_writer_destroy(writer);
+}
+
+static void state_serve(void *self, struct tdm__incoming *incoming)
+{
+    const char *method = tdm__incoming_method(incoming);
+    const char *kind;
+
+    if (tdm__incoming_unpack(incoming, "s", &kind) != TDM_OK || kind == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "a list of what?");
+    } else if (strcmp(method, "state.list") == 0) {
+        serve_list(self, incoming, kind);
+    } else if (strcmp(method, "state.here") == 0) {
+        serve_here(self, incoming);
+    } else {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
+    }
+}
+
+const struct tdm__service_ops tdm__state_service = {.prefix = "state", .serve = state_serve};

@@ -1,0 +1,267 @@
+/* state.c - lists of what is in the cluster, asked of the node and laid out for C. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/state.h>
+
+/* In front of each list: what its texts and small arrays live in. */
+struct list {
+    tdm_document *document; /* owned */
+    void *amounts;          /* owned */
+    void *gpus;             /* owned */
+    void *bundles;          /* owned; groups only */
+    max_align_t items[];
+};
+
+/* Where the next small array goes; the sums were counted before. */
+struct filler {
+    struct tdm_amount *amounts;
+    uint32_t *gpus;
+    struct tdm_bundle_state *bundles;
+};
+
+static const char *text_of(const tdm_value *row, const char *key)
+{
+    return tdm_value_string(tdm_value_find(row, key), "");
+}
+
+static int64_t number_of(const tdm_value *row, const char *key)
+{
+    return tdm_value_int(tdm_value_find(row, key), 0);
+}
+
+void tdm_list_free(const void *list)
+{
+    struct list *whole;
+
+    if (list == NULL) {
+        return;
+    }
+    whole = (struct list *)((uintptr_t)list - offsetof(struct list, items));
+    tdm_document_destroy(whole->document);
+    free(whole->amounts);
+    free(whole->gpus);
+    free(whole->bundles);
+    free(whole);
+}
+
+/* ---- asking ----------------------------------------------------------------------------- */
+
+static tdm_status ask(tdm_runtime *runtime, const char *kind, int64_t timeout_ms,
+                      tdm_document **document_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "s", kind);
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(runtime, "state.list", tdm_writer_bytes(writer), timeout_ms,
+                                  document_out);
+    }
+    tdm_writer_destroy(writer);
+    return tdm__wrap(status, "the list of %s", kind);
+}
+
+/* How many amounts and GPU indices there are in `value` and below. */
+static void count_parts(const tdm_value *row, size_t *amounts, size_t *gpus, size_t *bundles)
+{
+    const tdm_value *inner = tdm_value_find(row, "bundles");
+
+    *amounts += tdm_value_count(tdm_value_find(row, "amounts"));
+    *gpus += tdm_value_count(tdm_value_find(row, "gpus"));
+    *bundles += tdm_value_count(inner);
+    for (uint32_t i = 0; i < tdm_value_count(inner); i++) {
+        const tdm_value *bundle = tdm_value_at(inner, i);
+
+        *amounts += tdm_value_count(tdm_value_find(bundle, "amounts"));
+        *gpus += tdm_value_count(tdm_value_find(bundle, "gpus"));
+    }
+}
+
+/* A list for the rows of `document`, which it takes. */
+static tdm_status list_create(tdm_document *document, size_t item_bytes, struct list **list_out,
+                              struct filler *filler_out)
+{
+    const tdm_value *rows = tdm_value_at(tdm_document_root(document), 0);
+    uint32_t count = tdm_value_count(rows);
+    struct list *list = calloc(1, sizeof(*list) + (count + 1) * item_bytes);
+    size_t amounts = 1;
+    size_t gpus = 1;
+    size_t bundles = 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        count_parts(tdm_value_at(rows, i), &amounts, &gpus, &bundles);
+    }
+    if (list == NULL) {
+        tdm_document_destroy(document);
+        return tdm__fail(TDM_E_NOMEM, "a list of %u", count);
+    }
+    list->document = document;
+    *filler_out = (struct filler){calloc(amounts, sizeof(struct tdm_amount)),
+                                  calloc(gpus, sizeof(uint32_t)),
+                                  calloc(bundles, sizeof(struct tdm_bundle_state))};
+    list->amounts = filler_out->amounts;
+    list->gpus = filler_out->gpus;
+    list->bundles = filler_out->bundles;
+    if (list->amounts == NULL || list->gpus == NULL || list->bundles == NULL) {
+        tdm_list_free(list->items);
+        return tdm__fail(TDM_E_NOMEM, "a list of %u", count);
+    }
+    *list_out = list;
+    return TDM_OK;
+}
+
+static const struct tdm_amount *fill_amounts(struct filler *filler, const tdm_value *row,
+                                             uint32_t *count_out)
+{
+    const tdm_value *amounts = tdm_value_find(row, "amounts");
+    struct tdm_amount *first = filler->amounts;
+
+    *count_out = tdm_value_count(amounts);
+    for (uint32_t i = 0; i < *count_out; i++) {
+        const tdm_value *amount = tdm_value_at(amounts, i);
+
+        *filler->amounts++ =
+            (struct tdm_amount){.name = tdm_value_string(tdm_value_at(amount, 0), ""),
+                                .total = tdm_value_double(tdm_value_at(amount, 1), 0),
+                                .free = tdm_value_double(tdm_value_at(amount, 2), 0)};
+    }
+    return first;
+}
+
+static const uint32_t *fill_gpus(struct filler *filler, const tdm_value *row,
+                                 uint32_t *count_out)
+{
+    const tdm_value *gpus = tdm_value_find(row, "gpus");
+    uint32_t *first = filler->gpus;
+
+    *count_out = tdm_value_count(gpus);
+    for (uint32_t i = 0; i < *count_out; i++) {
+        *filler->gpus++ = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+    }
+    return first;
+}
+
+/* ---- actors ----------------------------------------------------------------------------- */
+
+static void fill_actor(struct filler *filler, const tdm_value *row,
+                       struct tdm_actor_state *actor)
+{
+    *actor = (struct tdm_actor_state){.id = text_of(row, "id"),
+                                      .class_name = text_of(row, "class_name"),
+                                      .name = text_of(row, "name"),
+                                      .name_space = text_of(row, "name_space"),
+                                      .state = text_of(row, "state"),
+                                      .node_id = text_of(row, "node_id"),
+                                      .node_name = text_of(row, "node_name"),
+                                      .creator = text_of(row, "creator"),
+                                      .group = text_of(row, "group"),
+                                      .death_cause = text_of(row, "death_cause"),
+                                      .pid = number_of(row, "pid"),
+                                      .restarts = number_of(row, "restarts"),
+                                      .detached = (int)number_of(row, "detached")};
+    actor->amounts = fill_amounts(filler, row, &actor->amounts_count);
+    actor->gpu_indices = fill_gpus(filler, row, &actor->gpus_count);
+}
+
+tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
+                           const struct tdm_actor_state **actors_out,
+                           uint32_t *actors_count_out, uint32_t *missing_nodes_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *rows;
+    struct tdm_actor_state *actors;
+
+    TDM_TRY(ask(runtime, "actors", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*actors), &list, &filler));
+    rows = tdm_value_at(tdm_document_root(document), 0);
+    actors = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        fill_actor(&filler, tdm_value_at(rows, i), &actors[i]);
+    }
+    *actors_out = actors;
+    *actors_count_out = tdm_value_count(rows);
+    if (missing_nodes_out != NULL) {
+        *missing_nodes_out =
+            (uint32_t)tdm_value_uint(tdm_value_at(tdm_document_root(document), 1), 0);
+    }
+    return TDM_OK;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------ */
+
+tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
+                          const struct tdm_node_state **nodes_out, uint32_t *nodes_count_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *rows;
+    struct tdm_node_state *nodes;
+
+    TDM_TRY(ask(runtime, "nodes", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*nodes), &list, &filler));
+    rows = tdm_value_at(tdm_document_root(document), 0);
+    nodes = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        const tdm_value *row = tdm_value_at(rows, i);
+
+        nodes[i] = (struct tdm_node_state){.id = text_of(row, "id"),
+                                           .name = text_of(row, "name"),
+                                           .unix_address = text_of(row, "unix_address"),
+                                           .tcp_address = text_of(row, "tcp_address"),
+                                           .pid = number_of(row, "pid")};
+        nodes[i].amounts = fill_amounts(&filler, row, &nodes[i].amounts_count);
+    }
+    *nodes_out = nodes;
+    *nodes_count_out = tdm_value_count(rows);
+    return TDM_OK;
+}
+
+/* ---- groups ----------------------------------------------------------------------------- */
+
+static void fill_group(struct filler *filler, const tdm_value *row,
+                       struct tdm_group_state *group)
+{
+    const tdm_value *bundles = tdm_value_find(row, "bundles");
+
+    group->id = text_of(row, "id");
+    group->bundles = filler->bundles;
+    group->bundles_count = tdm_value_count(bundles);
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        struct tdm_bundle_state *bundle = filler->bundles++;
+        const tdm_value *inner = tdm_value_at(bundles, i);
+
+        bundle->node_id = text_of(inner, "node_id");
+        bundle->amounts = fill_amounts(filler, inner, &bundle->amounts_count);
+        bundle->gpu_indices = fill_gpus(filler, inner, &bundle->gpus_count);
+    }
+}
+
+tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
+                           const struct tdm_group_state **groups_out,
+                           uint32_t *groups_count_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *rows;
+    struct tdm_group_state *groups;
+
+    TDM_TRY(ask(runtime, "groups", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*groups), &list, &filler));
+    rows = tdm_value_at(tdm_document_root(document), 0);
+    groups = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        fill_group(&filler, tdm_value_at(rows, i), &groups[i]);
+    }
+    *groups_out = groups;
+    *groups_count_out = tdm_value_count(rows);
+    return TDM_OK;
+}

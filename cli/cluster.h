@@ -1,0 +1,19 @@
+/* cluster.h - the way from a command to a running cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_CLI_CLUSTER_H
+#define TDM_CLI_CLUSTER_H
+
+#include "cli/command.h"
+
+#include <tandem/runtime.h>
+
+/* What a command may wait for an answer. */
+enum { TDM__CLUSTER_MS = 5000 };
+
+/* Joins the node of --address, of TANDEM_ADDRESS, or the only one of this user on this machine.
+ * Never starts one. */
+tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out);
+/* Leaves it; returns the exit code, having printed what went wrong if `status` is a failure. */
+int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status);
+
+#endif

@@ -1,0 +1,287 @@
+/* list.c - `tandem list`: what is in the cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cluster.h"
+#include "cli/table.h"
+#include "runtime/error.h"
+#include "runtime/text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+#include <tandem/state.h>
+
+static struct tdm__option options[] = {
+    {"--json", false, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
+
+enum { ID_SHOWN = 12, CELL_BYTES = 256 };
+
+/* ---- pieces ----------------------------------------------------------------------------- */
+
+/* "CPU 2, GPU 0.4"; of a node "CPU 3/8": what is free of what there is. */
+static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count,
+                                bool with_free, char text[CELL_BYTES])
+{
+    struct tdm__text words = tdm__text_in(text, CELL_BYTES);
+
+    for (uint32_t i = 0; i < count; i++) {
+        tdm__text_add(&words, "%s%s ", i == 0 ? "" : ", ", amounts[i].name);
+        if (with_free) {
+            tdm__text_add(&words, "%g/", amounts[i].free);
+        }
+        tdm__text_add(&words, "%g", amounts[i].total);
+    }
+    return text;
+}
+
+static const char *gpus_text(const uint32_t *gpus, uint32_t count, char text[CELL_BYTES])
+{
+    struct tdm__text words = tdm__text_in(text, CELL_BYTES);
+
+    for (uint32_t i = 0; i < count; i++) {
+        tdm__text_add(&words, "%s%u", i == 0 ? "" : ",", gpus[i]);
+    }
+    return text;
+}
+
+static json_t *amounts_json(const struct tdm_amount *amounts, uint32_t count, bool with_free)
+{
+    json_t *object = json_object();
+
+    for (uint32_t i = 0; i < count; i++) {
+        json_t *value = with_free ? json_pack("{s:f, s:f}", "total", amounts[i].total, "free",
+                                              amounts[i].free)
+                                  : json_real(amounts[i].total);
+
+        (void)json_object_set_new(object, amounts[i].name, value);
+    }
+    return object;
+}
+
+static json_t *gpus_json(const uint32_t *gpus, uint32_t count)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < count; i++) {
+        (void)json_array_append_new(array, json_integer(gpus[i]));
+    }
+    return array;
+}
+
+/* Takes `array`. */
+static void print_json(json_t *array)
+{
+    (void)json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    (void)putchar('\n');
+    json_decref(array);
+}
+
+/* ---- actors ----------------------------------------------------------------------------- */
+
+static json_t *actor_json(const struct tdm_actor_state *actor)
+{
+    json_t *object = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:b}", "id", actor->id,
+        "class_name", actor->class_name, "name", actor->name, "name_space", actor->name_space,
+        "state", actor->state, "node_id", actor->node_id, "node_name", actor->node_name,
+        "creator", actor->creator, "group", actor->group, "death_cause", actor->death_cause,
+        "pid", (json_int_t)actor->pid, "restarts", (json_int_t)actor->restarts, "detached",
+        actor->detached);
+
+    if (object == NULL) { /* a text that is not UTF-8 */
+        return json_pack("{s:s}", "id", actor->id);
+    }
+    (void)json_object_set_new(object, "resources",
+                              amounts_json(actor->amounts, actor->amounts_count, false));
+    (void)json_object_set_new(object, "gpus", gpus_json(actor->gpu_indices, actor->gpus_count));
+    return object;
+}
+
+static void add_actor(struct tdm__table *table, const struct tdm_actor_state *actor)
+{
+    char cell[CELL_BYTES];
+
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
+    tdm__table_add(table, "%s", actor->class_name);
+    tdm__table_add(table, "%s", actor->name);
+    tdm__table_add(table, "%s", actor->state);
+    tdm__table_add(table, "%s", actor->node_name);
+    tdm__table_add(table, "%lld", (long long)actor->pid);
+    tdm__table_add(table, "%lld", (long long)actor->restarts);
+    tdm__table_add(table, "%s",
+                   amounts_text(actor->amounts, actor->amounts_count, false, cell));
+    tdm__table_add(table, "%s", gpus_text(actor->gpu_indices, actor->gpus_count, cell));
+    tdm__table_add(table, "%.*s", (int)strcspn(actor->death_cause, "\n"), actor->death_cause);
+}
+
+static tdm_status list_actors(tdm_runtime *runtime, bool as_json)
+{
+    static const char *const titles[] = {"ID",   "CLASS", "NAME",     "STATE",
+                                         "NODE", "PID",   "RESTARTS", "RESOURCES",
+                                         "GPUS", "DEATH", NULL};
+    const struct tdm_actor_state *actors;
+    uint32_t count;
+    uint32_t missing;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, &missing));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            add_actor(table, &actors[i]);
+            (void)json_array_append_new(array, actor_json(&actors[i]));
+        }
+        tdm__table_print(table, as_json ? NULL : stdout);
+        if (as_json) {
+            print_json(array);
+        } else {
+            json_decref(array);
+        }
+    }
+    tdm_list_free(actors);
+    if (status == TDM_OK && missing > 0) {
+        (void)fprintf(stderr, "tandem: %u nodes did not answer\n", missing);
+    }
+    return status;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------ */
+
+static void add_node(struct tdm__table *table, json_t *array, const struct tdm_node_state *node)
+{
+    char cell[CELL_BYTES];
+
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, node->id);
+    tdm__table_add(table, "%s", node->name);
+    tdm__table_add(table, "%lld", (long long)node->pid);
+    tdm__table_add(table, "%s", amounts_text(node->amounts, node->amounts_count, true, cell));
+    tdm__table_add(table, "%s",
+                   node->tcp_address[0] != '\0' ? node->tcp_address : node->unix_address);
+    (void)json_array_append_new(
+        array, json_pack("{s:s, s:s, s:I, s:s, s:s, s:o}", "id", node->id, "name", node->name,
+                         "pid", (json_int_t)node->pid, "unix_address", node->unix_address,
+                         "tcp_address", node->tcp_address, "resources",
+                         amounts_json(node->amounts, node->amounts_count, true)));
+}
+
+static tdm_status list_nodes(tdm_runtime *runtime, bool as_json)
+{
+    static const char *const titles[] = {"ID", "NAME", "PID", "FREE/TOTAL", "ADDRESS", NULL};
+    const struct tdm_node_state *nodes;
+    uint32_t count;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &count));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            add_node(table, array, &nodes[i]);
+        }
+        tdm__table_print(table, as_json ? NULL : stdout);
+        if (as_json) {
+            print_json(array);
+        } else {
+            json_decref(array);
+        }
+    }
+    tdm_list_free(nodes);
+    return status;
+}
+
+/* ---- groups ----------------------------------------------------------------------------- */
+
+static void add_bundle(struct tdm__table *table, json_t *array,
+                       const struct tdm_group_state *group, uint32_t index)
+{
+    const struct tdm_bundle_state *bundle = &group->bundles[index];
+    char cell[CELL_BYTES];
+
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, group->id);
+    tdm__table_add(table, "%u", index);
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, bundle->node_id);
+    tdm__table_add(table, "%s",
+                   amounts_text(bundle->amounts, bundle->amounts_count, false, cell));
+    tdm__table_add(table, "%s", gpus_text(bundle->gpu_indices, bundle->gpus_count, cell));
+    (void)json_array_append_new(
+        array, json_pack("{s:s, s:o, s:o}", "node_id", bundle->node_id, "resources",
+                         amounts_json(bundle->amounts, bundle->amounts_count, false), "gpus",
+                         gpus_json(bundle->gpu_indices, bundle->gpus_count)));
+}
+
+static tdm_status list_groups(tdm_runtime *runtime, bool as_json)
+{
+    static const char *const titles[] = {"GROUP", "BUNDLE", "NODE", "RESOURCES", "GPUS", NULL};
+    const struct tdm_group_state *groups;
+    uint32_t count;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_groups(runtime, TDM__CLUSTER_MS, &groups, &count));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            json_t *bundles = json_array();
+
+            for (uint32_t bundle = 0; bundle < groups[i].bundles_count; bundle++) {
+                add_bundle(table, bundles, &groups[i], bundle);
+            }
+            (void)json_array_append_new(
+                array, json_pack("{s:s, s:o}", "id", groups[i].id, "bundles", bundles));
+        }
+        tdm__table_print(table, as_json ? NULL : stdout);
+        if (as_json) {
+            print_json(array);
+        } else {
+            json_decref(array);
+        }
+    }
+    tdm_list_free(groups);
+    return status;
+}
+
+/* ---- the command ------------------------------------------------------------------------ */
+
+static int run(const struct tdm__words *words)
+{
+    static const struct {
+        const char *kind;
+        tdm_status (*list)(tdm_runtime *runtime, bool as_json);
+    } kinds[] = {{"actors", list_actors}, {"nodes", list_nodes}, {"groups", list_groups}};
+    bool as_json = tdm__option_value(words, "--json") != NULL;
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        tdm_runtime *runtime;
+        tdm_status status;
+
+        if (strcmp(words->rest[0], kinds[i].kind) != 0) {
+            continue;
+        }
+        status = tdm__cluster_join(words, &runtime);
+        return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, as_json))
+                                : tdm__command_failed(status);
+    }
+    (void)fprintf(stderr, "tandem: there is no list of \"%s\": actors, nodes or groups\n",
+                  words->rest[0]);
+    return TDM__EXIT_USAGE;
+}
+
+const struct tdm__command tdm__command_list = {
+    .name = "list",
+    .summary = "list actors, nodes or groups of a running cluster",
+    .help = "usage: tandem list actors|nodes|groups [--json] [--address ADDRESS]\n\n"
+            "  actors     all that live, and the last ones that died, with the reason\n"
+            "  nodes      with what they have, and how much of it is free\n"
+            "  groups     placement groups, a line a bundle\n\n"
+            "  --json     one array, for programs; ids and death causes are whole there\n"
+            "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .options = options,
+    .rest_min = 1,
+    .rest_max = 1,
+    .run = run};

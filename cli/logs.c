@@ -1,0 +1,196 @@
+/* logs.c - `tandem logs`: what an actor printed, or the daemon of a node said. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "cli/cluster.h"
+#include "runtime/error.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/state.h>
+#include <unistd.h>
+
+static struct tdm__option options[] = {{"--node", false, NULL}, {"--follow", false, NULL},
+                                       {"-f", false, NULL},     {"--tail", true, NULL},
+                                       {"--err", false, NULL},  {"--address", true, NULL},
+                                       {NULL, false, NULL}};
+
+enum { PIECE_BYTES = 256 << 10, TAIL_BYTES = 1 << 20, FOLLOW_MS = 100 };
+
+/* What is read, and how far it has been. */
+struct reading {
+    tdm_runtime *runtime;
+    char node[33];  /* that has the file */
+    char actor[33]; /* "" for the daemon's own */
+    int64_t stream; /* 0: stdout, 1: stderr */
+    int64_t offset;
+    int64_t pid;
+    bool is_live;
+    bool at_end;
+};
+
+/* ---- who -------------------------------------------------------------------------------- */
+
+/* By name, or by the beginning of its id; of several with the name the newest, which is last.
+ */
+static bool matches(const struct tdm_actor_state *actor, const char *word)
+{
+    return strcmp(actor->name, word) == 0 ||
+           (strlen(word) >= 4 && strncmp(actor->id, word, strlen(word)) == 0);
+}
+
+static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct reading *reading)
+{
+    const struct tdm_actor_state *actors;
+    const struct tdm_actor_state *found = NULL;
+    uint32_t count;
+
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
+    for (uint32_t i = 0; i < count; i++) {
+        if (matches(&actors[i], word)) {
+            found = &actors[i];
+        }
+    }
+    if (found != NULL) {
+        (void)snprintf(reading->actor, sizeof(reading->actor), "%s", found->id);
+        (void)snprintf(reading->node, sizeof(reading->node), "%s", found->node_id);
+    }
+    tdm_list_free(actors);
+    if (found == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND,
+                         "no actor has the name \"%s\", or an id that begins so; see: tandem "
+                         "list actors",
+                         word);
+    }
+    return TDM_OK;
+}
+
+/* ---- reading ---------------------------------------------------------------------------- */
+
+static size_t begin_of_last_lines(const char *text, size_t bytes, uint64_t lines)
+{
+    size_t first = bytes;
+    uint64_t seen = 0;
+
+    while (first > 0) {
+        if (text[first - 1] == '\n' && first != bytes && ++seen == lines) {
+            break;
+        }
+        first--;
+    }
+    return lines == 0 ? bytes : first;
+}
+
+/* Reads a piece, prints the last `tail` lines of it (all: UINT64_MAX), goes on behind it. */
+static tdm_status read_piece(struct reading *reading, uint64_t tail)
+{
+    uint64_t bytes_max = tail == UINT64_MAX ? PIECE_BYTES : TAIL_BYTES;
+    tdm_document *document;
+    const tdm_value *answer;
+    struct tdm_bytes text;
+    tdm_writer *writer;
+    size_t first = 0;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "siius", reading->actor, reading->stream, reading->offset,
+                      bytes_max, reading->node);
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(reading->runtime, "log.read", tdm_writer_bytes(writer),
+                                  TDM__CLUSTER_MS, &document);
+    }
+    tdm_writer_destroy(writer);
+    TDM_TRY(status);
+    answer = tdm_document_root(document);
+    text = tdm_value_bytes(tdm_value_at(answer, 4));
+    if (tail != UINT64_MAX) {
+        first = begin_of_last_lines(text.data, text.size_bytes, tail);
+    }
+    if (text.size_bytes > first) {
+        (void)fwrite((const char *)text.data + first, 1, text.size_bytes - first, stdout);
+        (void)fflush(stdout);
+    }
+    reading->offset = tdm_value_int(tdm_value_at(answer, 3), 0) + (int64_t)text.size_bytes;
+    reading->at_end = reading->offset >= tdm_value_int(tdm_value_at(answer, 5), 0);
+    reading->is_live = tdm_value_bool(tdm_value_at(answer, 1), 0) != 0;
+    tdm_document_destroy(document);
+    return TDM_OK;
+}
+
+/* All that there is, and with `follow` what comes until the process ends. */
+static tdm_status read_all(struct reading *reading, const char *tail, bool follow)
+{
+    if (tail != NULL) {
+        reading->offset = -(int64_t)TAIL_BYTES;
+        TDM_TRY(read_piece(reading, strtoull(tail, NULL, 10)));
+    }
+    for (;;) {
+        tdm_status status = read_piece(reading, UINT64_MAX);
+
+        if (status == TDM_E_NODE_LOST && follow) {
+            (void)fputs("tandem: the node has ended\n", stderr);
+            return TDM_OK;
+        }
+        TDM_TRY(status);
+        if (reading->at_end && (!follow || !reading->is_live || ferror(stdout) != 0)) {
+            return TDM_OK;
+        }
+        if (reading->at_end) {
+            (void)poll(NULL, 0, FOLLOW_MS);
+        }
+    }
+}
+
+static tdm_status show(tdm_runtime *runtime, const struct tdm__words *words)
+{
+    struct reading reading = {.runtime = runtime,
+                              .stream = tdm__option_value(words, "--err") != NULL};
+    bool follow =
+        tdm__option_value(words, "--follow") != NULL || tdm__option_value(words, "-f") != NULL;
+
+    if (words->rest_count > 0) {
+        TDM_TRY(find_actor(runtime, words->rest[0], &reading));
+    }
+    return read_all(&reading, tdm__option_value(words, "--tail"), follow);
+}
+
+static bool is_number(const char *text)
+{
+    return text[0] != '\0' && text[strspn(text, "0123456789")] == '\0';
+}
+
+static int run(const struct tdm__words *words)
+{
+    const char *tail = tdm__option_value(words, "--tail");
+    tdm_runtime *runtime;
+    tdm_status status;
+
+    if ((words->rest_count == 0) == (tdm__option_value(words, "--node") == NULL)) {
+        (void)fputs("tandem: logs of whom? one actor, or --node\n", stderr);
+        return TDM__EXIT_USAGE;
+    }
+    if (tail != NULL && !is_number(tail)) {
+        (void)fprintf(stderr, "tandem: --tail wants a number of lines, not \"%s\"\n", tail);
+        return TDM__EXIT_USAGE;
+    }
+    status = tdm__cluster_join(words, &runtime);
+    return status == TDM_OK ? tdm__cluster_leave(runtime, show(runtime, words))
+                            : tdm__command_failed(status);
+}
+
+const struct tdm__command tdm__command_logs = {
+    .name = "logs",
+    .summary = "print what an actor printed",
+    .help = "usage: tandem logs ACTOR|--node [--err] [--tail N] [--follow]\n\n"
+            "ACTOR is a name, or at least 4 digits of an id; `tandem list actors` tells both.\n"
+            "What dead actors printed is there while their node remembers them.\n\n"
+            "  --node        what the daemon of the node logged\n"
+            "  --err         stderr instead of stdout\n"
+            "  --tail N      only the last N lines (of the last MiB)\n"
+            "  --follow, -f  goes on until the actor ends\n"
+            "  --address     of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .options = options,
+    .rest_min = 0,
+    .rest_max = 1,
+    .run = run};

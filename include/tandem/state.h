@@ -1,0 +1,86 @@
+/* state.h - what is in the cluster: nodes, actors, placement groups, as lists. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TANDEM_STATE_H
+#define TANDEM_STATE_H
+
+#include <stdint.h>
+#include <tandem/runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Each call asks the node this process has joined, which asks the others: the answer is of the
+ * whole cluster, but for nodes that did not answer in time; those are `missing_nodes`.  It
+ * blocks at most `timeout_ms`.  A list is one piece of memory, with every text in it, until it
+ * is given to tdm_list_free().  Texts are never NULL. */
+
+struct tdm_amount {
+    const char *name; /* "CPU", "GPU", or a name of the user's */
+    double total;
+    double free; /* of a node; 0 for an actor */
+};
+
+struct tdm_actor_state {
+    const char *id;
+    const char *class_name;
+    const char *name; /* "" for none */
+    const char *name_space;
+    const char *state;   /* PENDING, STARTING, ALIVE, ENDING, RESTARTING, DEAD */
+    const char *node_id; /* "" before it has a place */
+    const char *node_name;
+    const char *creator;     /* id of the driver or actor that asked for it */
+    const char *group;       /* id of the placement group it lives in; "" */
+    const char *death_cause; /* why it died, or why it waits; "" */
+    int64_t pid;             /* 0 without a process */
+    int64_t restarts;
+    int detached;
+    uint32_t amounts_count;
+    const struct tdm_amount *amounts; /* what it holds */
+    uint32_t gpus_count;
+    const uint32_t *gpu_indices; /* on its node, ascending */
+};
+
+struct tdm_node_state {
+    const char *id;
+    const char *name;
+    const char *unix_address; /* of its daemon */
+    const char *tcp_address;  /* "" when it talks to no other */
+    int64_t pid;
+    uint32_t amounts_count;
+    const struct tdm_amount *amounts; /* what it offers */
+};
+
+struct tdm_bundle_state {
+    const char *node_id;
+    uint32_t amounts_count;
+    const struct tdm_amount *amounts;
+    uint32_t gpus_count;
+    const uint32_t *gpu_indices;
+};
+
+struct tdm_group_state {
+    const char *id;
+    uint32_t bundles_count;
+    const struct tdm_bundle_state *bundles;
+};
+
+/* Those that have died are listed as DEAD while their node remembers them (the last 512).
+ * `missing_nodes_out` may be NULL. */
+TDM_API tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
+                                   const struct tdm_actor_state **actors_out,
+                                   uint32_t *actors_count_out, uint32_t *missing_nodes_out);
+TDM_API tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
+                                  const struct tdm_node_state **nodes_out,
+                                  uint32_t *nodes_count_out);
+/* Groups that hold their bundles. */
+TDM_API tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
+                                   const struct tdm_group_state **groups_out,
+                                   uint32_t *groups_count_out);
+TDM_API void tdm_list_free(const void *list); /* NULL is allowed */
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

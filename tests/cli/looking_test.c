@@ -1,0 +1,180 @@
+/* looking_test.c - `tandem status`, `list`, `logs` on a node that runs. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/spawn.h"
+#include "tests/support/actor_world.h"
+
+#include <jansson.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static tdm_runtime *runtime;
+static char said[1 << 16]; /* by the last command, stdout and stderr */
+
+static tdm_status speaker_say(tdm_call *call, void *self)
+{
+    const char *text;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &text));
+    (void)printf("%s\n", text);
+    (void)fprintf(stderr, "aside: %s\n", text);
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(speaker, .state_bytes = 1, .methods = {{"say", speaker_say}});
+
+/* Runs `tandem` with these words; the exit code, and its words in `said`. */
+static int tandem(const char *words)
+{
+    char line[1024];
+    char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", line, NULL};
+    FILE *output = tmpfile();
+    struct tdm__spawn_options options = {.program = "/bin/sh", .argv = argv};
+    struct tdm_runtime_info node;
+    struct tdm__process process;
+    int status;
+
+    assert_non_null(output);
+    tdm_runtime_describe(runtime, &node);
+    (void)snprintf(line, sizeof(line), "TANDEM_ADDRESS=%s %s/tandem %s", node.address,
+                   TDM_TEST_BUILD_DIR, words);
+    options.output_fd = fileno(output);
+    assert_int_equal(tdm__spawn(&options, &process), TDM_OK);
+    assert_int_equal(waitpid(process.pid, &status, 0), process.pid);
+    tdm__process_forget(&process);
+    rewind(output);
+    said[fread(said, 1, sizeof(said) - 1, output)] = '\0';
+    (void)fclose(output);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static tdm_actor *make_speaker(const char *name)
+{
+    const struct tdm_actor_options options = {.name = name, .num_gpus = 0.5};
+    tdm_actor *actor = NULL;
+
+    assert_int_equal(tdm_actor_create(runtime, "speaker", &options, &actor, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+    return actor;
+}
+
+static void status_counts(void **state)
+{
+    tdm_actor *actor = make_speaker("counted");
+    json_t *root;
+    double used;
+
+    (void)state;
+    assert_int_equal(tandem("status"), 0);
+    assert_non_null(strstr(said, "nodes   1\nactors  1 ALIVE\n"));
+    assert_non_null(strstr(said, "GPU       0.5   3.5   4\n"));
+    assert_int_equal(tandem("status --json"), 0);
+    root = json_loads(said, 0, NULL);
+    assert_non_null(root);
+    used = json_real_value(json_object_get(
+               json_object_get(json_object_get(root, "resources"), "GPU"), "total")) -
+           json_real_value(json_object_get(
+               json_object_get(json_object_get(root, "resources"), "GPU"), "free"));
+    assert_true(used == 0.5);
+    json_decref(root);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void lists_are_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("listed");
+    struct tdm_actor_info info;
+    const char *id = NULL;
+    json_t *rows;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tandem("list actors"), 0);
+    assert_non_null(strstr(said, "listed   ALIVE"));
+    assert_int_equal(tandem("list actors --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+
+        if (strcmp(json_string_value(json_object_get(row, "name")), "listed") == 0) {
+            id = json_string_value(json_object_get(row, "id"));
+            assert_true(json_integer_value(json_object_get(row, "pid")) == info.pid);
+        }
+    }
+    assert_non_null(id);
+    assert_string_equal(id, info.id);
+    json_decref(rows);
+    assert_int_equal(tandem("list nodes"), 0);
+    assert_non_null(strstr(said, "GPU 3.5/4"));
+    assert_int_equal(tandem("list groups"), 0);
+    assert_int_equal(tandem("list planets"), 2);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void logs_are_read_by_name_and_by_id(void **state)
+{
+    tdm_actor *actor = make_speaker("talkative");
+    struct tdm_actor_info info;
+    char words[96];
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    for (int i = 0; i < 20; i++) {
+        char text[32];
+
+        (void)snprintf(text, sizeof(text), "line %d", i);
+        assert_int_equal(world_call(actor, "say", text), TDM_OK);
+    }
+    assert_int_equal(tandem("logs talkative --tail 2"), 0);
+    assert_string_equal(said, "line 18\nline 19\n");
+    (void)snprintf(words, sizeof(words), "logs %.8s --err", info.id);
+    assert_int_equal(tandem(words), 0);
+    assert_int_equal(strncmp(said, "aside: line 0\n", 14), 0);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tandem("logs talkative --follow --tail 1"), 0); /* it has ended */
+    assert_string_equal(said, "line 19\n");
+    assert_int_equal(tandem("logs nobody"), 1);
+    assert_non_null(strstr(said, "no actor has the name \"nobody\""));
+    assert_int_equal(tandem("logs --node"), 0);
+    assert_int_equal(tandem("logs"), 2);
+    assert_int_equal(tandem("logs talkative --tail few"), 2);
+    tdm_actor_destroy(actor);
+}
+
+static void without_a_node_it_says_how_to_name_one(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("status --address unix:/nowhere/tandemd.sock"), 1);
+    assert_int_equal(tandem("status; env -u TANDEM_ADDRESS TMPDIR=/nowhere " TDM_TEST_BUILD_DIR
+                            "/tandem status"),
+                     1);
+    assert_non_null(strstr(said, "no node of yours runs on this machine"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(status_counts),
+        cmocka_unit_test(lists_are_for_people_and_programs),
+        cmocka_unit_test(logs_are_read_by_name_and_by_id),
+        cmocka_unit_test(without_a_node_it_says_how_to_name_one),
+    };
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    int failed;
+
+    options.log_to_driver = -1;
+    runtime = world_open(&options);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_close(runtime);
+}
