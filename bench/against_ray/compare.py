@@ -166,7 +166,7 @@ class Comparison:
     def ray_memory(self):
         """What each node runs beside its workers, and the mean of idle actors."""
         actors = [int(pid) for pid in self.ask("ray", "idle", 0)]
-        parts = ("raylet/raylet ", "/agent.py", "/runtime_env/agent/main.py", "log_monitor.py")
+        parts = ("raylet/raylet ", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "log_monitor.py")
         node = [pid for pid in processes.descendants(self.side("ray").process.pid)
                 if any(part in processes.command_line(pid) for part in parts)]
         say("ray's node: " + "; ".join(processes.command_line(pid)[:90] for pid in node))
