@@ -228,7 +228,7 @@ static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request
         return status;
     }
     call->id = conn->calls.last_id;
-    call->sent_ms = tdm__clock_ms();
+    call->sent_ms = request->deadline_ms == TDM__NEVER ? 0 : tdm__clock_ms();
     call->deadline_ms = request->deadline_ms;
     call->fn = fn;
     call->arg = arg;

@@ -131,7 +131,7 @@ struct call {
     TAILQ_ENTRY(call) link; /* in the order sent */
     struct call *next;      /* in its bucket */
     uint64_t id;
-    int64_t sent_ms;
+    int64_t sent_ms; /* where there is a deadline: for its message */
     int64_t deadline_ms;
     tdm__reply_fn *fn;
     void *arg;

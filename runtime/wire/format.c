@@ -467,7 +467,26 @@ static tdm_status check_count(const tdm_value *array, const char *format, const 
                      (int)(end - format), format, array->count, shape_text(array, shape));
 }
 
-static tdm_status check_values(const tdm_value *array, const char *format, const char *where)
+/* Whether `array` is what the group says that starts at `format`. */
+static bool values_match(const tdm_value *array, const char *format)
+{
+    if (tdm_value_kind_of(array) != TDM_ARRAY || array->count != items_count(format)) {
+        return false;
+    }
+    for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
+        const tdm_value *value = tdm_value_at(array, index);
+
+        if (!matches(value, *format) || (*format == '(' && !values_match(value, format + 1))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Says what values_match() did not like.  Apart from it because each place's text costs more
+ * than all else of a call's unpacking. */
+static tdm_status explain_mismatch(const tdm_value *array, const char *format,
+                                   const char *where)
 {
     TDM_TRY(check_count(array, format, where));
     for (uint32_t index = 0; !group_ends(format); format = item_end(format), index++) {
@@ -475,20 +494,22 @@ static tdm_status check_values(const tdm_value *array, const char *format, const
         tdm_status status = TDM_OK;
         char inner[SHAPE_BYTES];
 
-        if (matches(value, *format) && *format != '(') {
-            continue; /* as nearly always: no text is needed */
-        }
         (void)snprintf(inner, sizeof(inner), "%sargument %u: ", where, index + 1);
         if (!matches(value, *format)) {
             status = mismatch(inner, *format, value);
-        } else {
-            status = check_values(value, format + 1, inner);
+        } else if (*format == '(') {
+            status = explain_mismatch(value, format + 1, inner);
         }
         if (status != TDM_OK) {
             return status;
         }
     }
     return TDM_OK;
+}
+
+static tdm_status check_values(const tdm_value *array, const char *format)
+{
+    return values_match(array, format) ? TDM_OK : explain_mismatch(array, format, "");
 }
 
 static void fill_bytes(const tdm_value *value, struct arguments *arguments)
@@ -562,7 +583,7 @@ static void unpack(const tdm_value *array, const char *format, va_list args,
 tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args)
 {
     TDM_TRY(check_format(format, "iuf?sbanv()"));
-    TDM_TRY(check_values(array, format, ""));
+    TDM_TRY(check_values(array, format));
     unpack(array, format, args, NULL);
     return TDM_OK;
 }
@@ -634,7 +655,7 @@ tdm_status tdm__unpack_with(const tdm_value *array, const char *format, va_list 
     tdm_status status;
 
     TDM_TRY(check_format(format, "iuf?sbanv()Rh"));
-    TDM_TRY(check_values(array, format, ""));
+    TDM_TRY(check_values(array, format));
     if (count == 0) {
         unpack(array, format, args, NULL);
         return TDM_OK;
