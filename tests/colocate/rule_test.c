@@ -1,0 +1,143 @@
+/* rule_test.c - the tensors that Megatron and engines make of real models. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/plan/rule.h"
+
+#include "colocate/plan/shards.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct tdm__model *make_model(const char *name)
+{
+    const struct tdm__model_options options = {.mtp = false};
+    struct tdm__model_config config;
+    struct tdm__model *model;
+    char path[256];
+
+    (void)snprintf(path, sizeof(path), "%s/bench/models/%s.json", TDM_TEST_SOURCE_DIR, name);
+    assert_int_equal(tdm__model_config_read(path, &config), TDM_OK);
+    config.fp8 = false;
+    assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
+    return model;
+}
+
+static void make_shards(const struct tdm__model *model, const char *layout, uint32_t rank,
+                        struct tdm__shards *shards, struct tdm__sharding *sharding)
+{
+    assert_int_equal(tdm__sharding_parse(layout, strlen(layout), "layout", sharding), TDM_OK);
+    assert_int_equal(tdm__shards_make(model, sharding, rank, TDM__ROLE_DESTINATION, shards),
+                     TDM_OK);
+}
+
+static void a_rank_has_the_known_number_of_tensors(void **state)
+{
+    static const struct {
+        const char *model;
+        const char *layout;
+        uint32_t rank;
+        uint32_t tensors;
+        double gib;
+    } known[] = {
+        {"qwen3-30b-a3b", "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}", 0,
+         1875, 7.49},
+        {"glm-4.5-air", "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}", 0,
+         1855, 26.6},
+        {"deepseek-v3",
+         "{\"layout\": \"megatron\", \"ranks\": 128, \"tp\": 8, \"pp\": 4, \"ep\": 32}", 32,
+         435, 11.07},
+        {"qwen3-30b-a3b", "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 8}", 0,
+         435, 7.15},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        struct tdm__model *model = make_model(known[i].model);
+        struct tdm__sharding sharding;
+        struct tdm__shards shards;
+        uint64_t size_bytes = 0;
+
+        make_shards(model, known[i].layout, known[i].rank, &shards, &sharding);
+        for (uint32_t j = 0; j < shards.locals_count; j++) {
+            size_bytes += tdm__local_bytes(&shards.locals[j]);
+        }
+        assert_int_equal(shards.locals_count, known[i].tensors);
+        assert_true((double)size_bytes / (1 << 30) > known[i].gib - 0.05 &&
+                    (double)size_bytes / (1 << 30) < known[i].gib + 0.05);
+        tdm__shards_fini(&shards);
+        tdm__model_destroy(model);
+    }
+}
+
+static void assert_has(const struct tdm__model *model, const struct tdm__sharding *sharding,
+                       const struct tdm__shards *shards, const char *name, uint64_t rows,
+                       uint64_t columns)
+{
+    char text[TDM_TENSOR_NAME_BYTES_MAX];
+
+    for (uint32_t i = 0; i < shards->locals_count; i++) {
+        const struct tdm__local *local = &shards->locals[i];
+
+        if (strcmp(tdm__local_name(model, sharding, local, text), name) == 0) {
+            assert_int_equal(local->shape[local->dims_count == 3], rows);
+            assert_int_equal(local->shape[local->dims_count == 3 ? 2 : 1], columns);
+            return;
+        }
+    }
+    fail_msg("no tensor %s", name);
+}
+
+static void tensors_are_called_and_shaped_as_megatron_does(void **state)
+{
+    struct tdm__model *model = make_model("glm-4.5-air");
+    struct tdm__sharding sharding;
+    struct tdm__shards shards;
+
+    (void)state;
+    make_shards(model, "{\"layout\": \"megatron\", \"ranks\": 8, \"tp\": 4, \"ep\": 8}", 7,
+                &shards, &sharding);
+    assert_has(model, &sharding, &shards, "embedding.word_embeddings.weight", 37888, 4096);
+    assert_has(model, &sharding, &shards, "decoder.layers.3.self_attention.linear_qkv.weight",
+               (96 + 16) * 128 / 4, 4096);
+    assert_has(model, &sharding, &shards, "decoder.layers.0.mlp.linear_fc1.weight",
+               2 * 10944 / 4, 4096);
+    assert_has(model, &sharding, &shards, "decoder.layers.45.mlp.experts.linear_fc2.weight15",
+               4096, 1408);
+    assert_has(model, &sharding, &shards, "decoder.layers.45.mlp.router.expert_bias", 128, 1);
+    tdm__shards_fini(&shards);
+    tdm__model_destroy(model);
+}
+
+static void tensors_are_called_and_shaped_as_engines_do(void **state)
+{
+    struct tdm__model *model = make_model("deepseek-v3");
+    struct tdm__sharding sharding;
+    struct tdm__shards shards;
+
+    (void)state;
+    make_shards(model, "{\"layout\": \"engine\", \"ranks\": 32, \"tp\": 32, \"ep\": 32}", 31,
+                &shards, &sharding);
+    assert_has(model, &sharding, &shards,
+               "model.layers.60.self_attn.fused_qkv_a_proj_with_mqa.weight", 1536 + 576, 7168);
+    assert_has(model, &sharding, &shards, "model.layers.60.mlp.experts.w13_weight", 4096, 7168);
+    assert_has(model, &sharding, &shards, "model.layers.60.mlp.experts.w2_weight", 7168, 2048);
+    assert_has(model, &sharding, &shards, "model.layers.0.mlp.down_proj.weight", 7168, 576);
+    tdm__shards_fini(&shards);
+    tdm__model_destroy(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_has_the_known_number_of_tensors),
+        cmocka_unit_test(tensors_are_called_and_shaped_as_megatron_does),
+        cmocka_unit_test(tensors_are_called_and_shaped_as_engines_do),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
