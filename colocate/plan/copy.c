@@ -1,0 +1,142 @@
+/* copy.c - a rectangle that goes from one rank's tensor into another's: the step of a plan. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/plan/copy.h"
+
+#include "colocate/plan/fp8.h"
+#include "runtime/assert.h"
+
+#include <string.h>
+
+uint64_t tdm__copy_elements(const struct tdm__copy *copy)
+{
+    return (uint64_t)copy->rows * copy->columns;
+}
+
+uint64_t tdm__copy_bytes(const struct tdm__copy *copy)
+{
+    return tdm__copy_elements(copy) * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+}
+
+void tdm__copy_flatten(struct tdm__copy *copy)
+{
+    if (copy->rows > 1 && copy->from_pitch == copy->columns &&
+        copy->to_pitch == copy->columns && tdm__copy_elements(copy) <= UINT32_MAX) {
+        copy->columns *= copy->rows;
+        copy->rows = 1;
+    }
+    if (copy->rows == 1) {
+        copy->from_pitch = copy->columns;
+        copy->to_pitch = copy->columns;
+    }
+}
+
+/* How far `next` begins behind `last`, in rows' steps: 0 if it does not. */
+static uint64_t step(uint64_t last, uint64_t next)
+{
+    return next > last && next - last <= UINT32_MAX ? next - last : 0;
+}
+
+static bool merge_columns(struct tdm__copy *last, const struct tdm__copy *next, uint64_t from,
+                          uint64_t to)
+{
+    bool same_pitches =
+        last->from_pitch == next->from_pitch && last->to_pitch == next->to_pitch;
+
+    if (last->rows != next->rows || from != last->columns || to != last->columns ||
+        (last->rows > 1 && !same_pitches) ||
+        (uint64_t)last->columns + next->columns > UINT32_MAX) {
+        return false;
+    }
+    last->columns += next->columns;
+    tdm__copy_flatten(last);
+    return true;
+}
+
+/* Rows behind rows.  A single row has no pitch yet: the distance to the next one gives it. */
+static bool merge_rows(struct tdm__copy *last, const struct tdm__copy *next, uint64_t from,
+                       uint64_t to)
+{
+    uint64_t from_pitch = last->rows == 1 ? from : last->from_pitch;
+    uint64_t to_pitch = last->rows == 1 ? to : last->to_pitch;
+
+    if (last->columns != next->columns || from != from_pitch * last->rows ||
+        to != to_pitch * last->rows || from_pitch < last->columns || to_pitch < last->columns) {
+        return false;
+    }
+    if (next->rows > 1 && (next->from_pitch != from_pitch || next->to_pitch != to_pitch)) {
+        return false;
+    }
+    last->rows += next->rows;
+    last->from_pitch = (uint32_t)from_pitch;
+    last->to_pitch = (uint32_t)to_pitch;
+    tdm__copy_flatten(last);
+    return true;
+}
+
+bool tdm__copy_merge(struct tdm__copy *last, const struct tdm__copy *next)
+{
+    uint64_t from = step(last->from_offset, next->from_offset);
+    uint64_t to = step(last->to_offset, next->to_offset);
+
+    if (from == 0 || to == 0 || last->from_rank != next->from_rank ||
+        last->from_tensor != next->from_tensor || last->to_tensor != next->to_tensor ||
+        last->convert != next->convert || last->convert == TDM__CONVERT_FP8 ||
+        last->to_tensor == TDM__STAGING) {
+        return false;
+    }
+    return merge_columns(last, next, from, to) || merge_rows(last, next, from, to);
+}
+
+/* ---- running it ------------------------------------------------------------------------- */
+
+static void cast_row(uint16_t *to, const float *from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        to[i] = tdm__bf16_of(from[i]);
+    }
+}
+
+static void copy_rows(const struct tdm__copy *copy, const uint8_t *from, uint8_t *to)
+{
+    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+    size_t to_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+
+    for (uint32_t row = 0; row < copy->rows; row++) {
+        const uint8_t *source = from + (size_t)row * copy->from_pitch * from_bytes;
+        uint8_t *target = to + (size_t)row * copy->to_pitch * to_bytes;
+
+        if (copy->convert == TDM__CONVERT_BF16) {
+            cast_row((uint16_t *)(void *)target, (const float *)(const void *)source,
+                     copy->columns);
+        } else {
+            memcpy(target, source, copy->columns * from_bytes);
+        }
+    }
+}
+
+static const uint8_t *at(const void *begin, uint32_t tensor, uint64_t offset, uint8_t dtype)
+{
+    uint64_t unit = tensor == TDM__STAGING ? 1 : tdm_dtype_bytes((enum tdm_dtype)dtype);
+
+    return (const uint8_t *)begin + offset * unit;
+}
+
+void tdm__copy_run(const struct tdm__copy *copy, const void *from, void *to,
+                   const struct tdm__copy_scales *place, float *scales)
+{
+    const uint8_t *source = at(from, copy->from_tensor, copy->from_offset, copy->from_dtype);
+    uint8_t *target =
+        (uint8_t *)to +
+        (at(to, copy->to_tensor, copy->to_offset, copy->to_dtype) - (const uint8_t *)to);
+
+    if (copy->convert == TDM__CONVERT_FP8) {
+        const struct tdm__matrix matrix = {source, (enum tdm_dtype)copy->from_dtype, copy->rows,
+                                           copy->columns, copy->from_pitch};
+        const struct tdm__fp8_matrix result = {target, scales + place->offset, copy->to_pitch,
+                                               place->pitch};
+
+        tdm__fp8_quantize(&matrix, &result);
+        return;
+    }
+    copy_rows(copy, source, target);
+}

@@ -1,0 +1,37 @@
+/* fp8.h - casts on the way: float32 to bfloat16, and to FP8 by blocks with a scale each. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_PLAN_FP8_H
+#define TDM_COLOCATE_PLAN_FP8_H
+
+#include <stdint.h>
+#include <tandem/tensor.h>
+
+/* To nearest, ties to even; a NaN stays one. */
+uint16_t tdm__bf16_of(float value);
+float tdm__bf16_value(uint16_t bits);
+
+/* e4m3 without infinities: to nearest, ties to even, over 448 it is 448; a NaN stays one. */
+uint8_t tdm__e4m3_of(float value);
+
+/* Rows of a matrix, `pitch` elements from row to row. */
+struct tdm__matrix {
+    const void *data;     /* borrowed */
+    enum tdm_dtype dtype; /* F32 or BF16 */
+    uint32_t rows;
+    uint32_t columns;
+    uint32_t pitch;
+};
+
+struct tdm__fp8_matrix {
+    uint8_t *data; /* borrowed, and so are the scales */
+    float *scales;
+    uint32_t pitch;
+    uint32_t scales_pitch;
+};
+
+/* For each block of 128 x 128, those at the ends smaller: scale = max(|x|, 1e-10) / 448, and
+ * each element is x times 1 / scale, all in float32.  So do the trainers and engines that
+ * exchange such files. */
+void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to);
+
+#endif
