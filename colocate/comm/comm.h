@@ -46,6 +46,27 @@ struct tdm__comm {
 tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
                                struct tdm__comm **comm_out);
 
+/* Over NCCL, loaded at run time.  Data may lie in host memory or on the rank's GPU. */
+struct tdm__comm_nccl_options {
+    int fd; /* of the same kind of segment: ranks meet there before each call, so that one that
+               does not come is named instead of hanging the others.  Stays the caller's. */
+    uint32_t rank;
+    int64_t timeout_ms;
+    const char *gpu_uuid;
+    /* Not NULL: the group is a part of this one, and shares what NCCL can share.  Every rank of
+     * the parent opens a part at the same time; parts differ in their color. */
+    struct tdm__comm *parent;
+    int color;
+};
+/* TDM_E_UNSUPPORTED where there is no NCCL or no driver.  Sums of data on the GPU are taken in
+ * NCCL's order, of data in host memory in rank order. */
+tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
+                               struct tdm__comm **comm_out);
+/* All ranks in step: gives NCCL's memory on the GPU back, and takes it again.  In between only
+ * destroy, abort and resume are allowed. */
+tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm);
+tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm);
+
 /* Around `inner` (owned from TDM_OK on): instead of the n-th call (from 1), `strike` runs: to
  * end the process, or to let the rank go silent.  If it returns, the call fails with
  * TDM_E_ABORTED. */

@@ -29,6 +29,8 @@ void standin_cuda_fail(const char *name, uint64_t nth, int error);
 /* Calls of that name since; of all for "*". */
 uint64_t standin_cuda_calls(void);
 void standin_cuda_defer(bool defer);
+/* The stream gets no further until it is let go as often as it was held. */
+void standin_cuda_hold(void *stream, int delta);
 /* Reservations, mappings and handles that this process has. */
 unsigned standin_cuda_things(void);
 

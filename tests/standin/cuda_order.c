@@ -15,6 +15,7 @@ enum { EVENT_WAIT_MS = 10000 };
 
 struct stream {
     int device;
+    int held;
 };
 
 /* Of an event that other processes can open: shared with them. */
@@ -43,6 +44,26 @@ struct operation {
 
 static struct operation *queue;
 static int sticky; /* after an illegal address nothing works any more */
+
+void standin_cuda_hold(void *stream, int delta)
+{
+    (void)__atomic_add_fetch(&((struct stream *)stream)->held, delta, __ATOMIC_ACQ_REL);
+}
+
+static bool is_held(const struct stream *stream)
+{
+    return stream != NULL && __atomic_load_n(&stream->held, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* Without the library's lock: whoever holds the stream needs it. */
+static void wait_while_held(const struct stream *stream)
+{
+    const struct timespec pause = {.tv_nsec = 100000};
+
+    for (int i = 0; i < EVENT_WAIT_MS * 10 && is_held(stream); i++) {
+        (void)nanosleep(&pause, NULL);
+    }
+}
 
 /* ---- running ---------------------------------------------------------------------------- */
 
@@ -90,7 +111,7 @@ static int run_until(struct stream *stream, const struct operation *last)
 {
     struct operation **link = &queue;
 
-    while (*link != NULL && sticky == CU_SUCCESS) {
+    while (*link != NULL && sticky == CU_SUCCESS && !is_held(stream)) {
         struct operation *operation = *link;
         bool done = operation == last;
 
@@ -111,8 +132,13 @@ static int run_until(struct stream *stream, const struct operation *last)
 
 int standin_run_all(void)
 {
-    while (queue != NULL && sticky == CU_SUCCESS) {
-        (void)run_until(queue->stream, NULL);
+    for (const struct operation *next = queue; next != NULL && sticky == CU_SUCCESS;) {
+        if (is_held(next->stream)) {
+            next = next->next;
+            continue;
+        }
+        (void)run_until(next->stream, NULL);
+        next = queue;
     }
     return sticky;
 }
@@ -156,6 +182,7 @@ int cuStreamCreate(void **stream, unsigned flags)
 
 int cuStreamDestroy_v2(void *stream)
 {
+    wait_while_held(stream);
     ENTER();
     (void)run_until(stream, NULL);
     free(stream);
@@ -164,7 +191,17 @@ int cuStreamDestroy_v2(void *stream)
 
 int cuStreamSynchronize(void *stream)
 {
+    wait_while_held(stream);
     ENTER();
+    return run_until(stream, NULL);
+}
+
+int cuStreamQuery(void *stream)
+{
+    ENTER();
+    if (is_held(stream)) {
+        return CU_NOT_READY;
+    }
     return run_until(stream, NULL);
 }
 

@@ -3,6 +3,7 @@
 #include "colocate/comm/comm.h"
 
 #include "colocate/comm/host/segment.h"
+#include "colocate/comm/reduce.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -64,50 +65,17 @@ static size_t smaller(size_t a, size_t b)
 
 /* ---- reductions ------------------------------------------------------------------------- */
 
-/* NOLINTBEGIN(bugprone-macro-parentheses) a type cannot have them */
-#define DEFINE_REDUCE(type)                                                                    \
-    static void reduce_##type(type *into, const type *from, size_t count,                      \
-                              enum tdm_reduction reduction)                                    \
-    {                                                                                          \
-        if (reduction == TDM_SUM) {                                                            \
-            for (size_t i = 0; i < count; i++) {                                               \
-                into[i] += from[i];                                                            \
-            }                                                                                  \
-        } else {                                                                               \
-            for (size_t i = 0; i < count; i++) {                                               \
-                into[i] = into[i] < from[i] ? from[i] : into[i];                               \
-            }                                                                                  \
-        }                                                                                      \
-    }
-DEFINE_REDUCE(float)
-DEFINE_REDUCE(double)
-/* NOLINTEND(bugprone-macro-parentheses) */
-
-static size_t element_bytes(enum tdm__element element)
-{
-    return element == TDM__DOUBLE ? sizeof(double) : sizeof(float);
-}
-
 /* `into` becomes the reduction of what stands at `offset` in every rank's slot.  In the order
  * of the ranks, so that the bits do not depend on who computes or when. */
 static void reduce_slots(const struct host_comm *host, char *into, size_t offset, size_t count,
                          const struct tdm__segment_call *how)
 {
-    bool doubles = (how->variant & 1) != 0;
+    enum tdm__element element = (how->variant & 1) != 0 ? TDM__DOUBLE : TDM__FLOAT;
     enum tdm_reduction reduction = (how->variant & 2) != 0 ? TDM_MAX : TDM_SUM;
 
-    memcpy(into, slot_of(host, 0) + offset,
-           count * element_bytes(doubles ? TDM__DOUBLE : TDM__FLOAT));
+    memcpy(into, slot_of(host, 0) + offset, count * tdm__element_bytes(element));
     for (uint32_t i = 1; i < host->base.ranks_count; i++) {
-        const char *from = slot_of(host, i) + offset;
-
-        if (doubles) {
-            reduce_double((double *)(void *)into, (const double *)(const void *)from, count,
-                          reduction);
-        } else {
-            reduce_float((float *)(void *)into, (const float *)(const void *)from, count,
-                         reduction);
-        }
+        tdm__reduce(into, slot_of(host, i) + offset, count, element, reduction);
     }
 }
 
@@ -170,7 +138,7 @@ static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t cou
                                   enum tdm__element element, enum tdm_reduction reduction)
 {
     struct host_comm *host = (struct host_comm *)comm;
-    size_t unit_bytes = element_bytes(element);
+    size_t unit_bytes = tdm__element_bytes(element);
     size_t done = 0;
 
     begin(host, ALL_REDUCE, count * unit_bytes,

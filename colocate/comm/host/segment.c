@@ -284,6 +284,14 @@ static tdm_status fail_aborted(const struct tdm__segment *segment)
                      segment->ranks_count);
 }
 
+tdm_status tdm__segment_check(const struct tdm__segment *segment)
+{
+    /* acquire: with set_aborted(), for the reason. */
+    uint64_t state = atomic_load_explicit(&segment->header->state, memory_order_acquire);
+
+    return (state & ABORTED_FLAG) != 0 ? fail_aborted(segment) : TDM_OK;
+}
+
 /* ---- meeting ---------------------------------------------------------------------------- */
 
 /* Adds one arrival unless the group has ended: then the count stands still, and whether a

@@ -59,7 +59,9 @@ enum tdm__segment_end {
 
 /* Ends the group for everyone, naming `rank`; the first reason stays.  Any process. */
 void tdm__segment_abort(struct tdm__segment *segment, uint32_t rank, enum tdm__segment_end end);
-/* The same, but only if some rank still waits for `rank`, or comes to wait later. */
+/* TDM_OK while the group lives; else why it has ended. */
+tdm_status tdm__segment_check(const struct tdm__segment *segment);
+/* Like abort, but only if some rank still waits for `rank`, or comes to wait later. */
 void tdm__segment_leave(struct tdm__segment *segment, uint32_t rank);
 /* Every rank has left. */
 bool tdm__segment_is_deserted(const struct tdm__segment *segment);

@@ -19,6 +19,7 @@ enum cu_result {
     CU_NO_BINARY_FOR_GPU = 209,
     CU_INVALID_HANDLE = 400,
     CU_NOT_FOUND = 500,
+    CU_NOT_READY = 600,
     CU_ILLEGAL_ADDRESS = 700,
     CU_LAUNCH_TIMEOUT = 702,
     CU_NOT_SUPPORTED = 801,
@@ -135,6 +136,7 @@ _Static_assert(sizeof(struct cu_access) == 12, "CUmemAccessDesc");
     X(cuStreamCreate, (void **stream, unsigned flags))                                         \
     X(cuStreamDestroy_v2, (void *stream))                                                      \
     X(cuStreamSynchronize, (void *stream))                                                     \
+    X(cuStreamQuery, (void *stream))                                                           \
     X(cuStreamWaitEvent, (void *stream, void *event, unsigned flags))                          \
     X(cuEventCreate, (void **event, unsigned flags))                                           \
     X(cuEventDestroy_v2, (void *event))                                                        \

@@ -1,0 +1,65 @@
+/* library.c - NCCL's library, opened at run time. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/nccl/nccl.h"
+#include "runtime/error.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+static struct {
+    pthread_mutex_t lock;
+    bool ready;
+    struct tdm__nccl_library calls;
+} loaded = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static tdm_status find_calls(void *library, const char *path)
+{
+    /* POSIX keeps functions in void pointers; C does not know how. */
+#define X(name, arguments) *(void **)&loaded.calls.name = dlsym(library, #name);
+    NCCL_OPTIONAL_CALLS(X)
+#undef X
+#define X(name, arguments)                                                                     \
+    *(void **)&loaded.calls.name = dlsym(library, #name);                                      \
+    if (loaded.calls.name == NULL) {                                                           \
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s has no " #name ": NCCL 2.18 is needed", path); \
+    }
+    NCCL_CALLS(X)
+    NCCL_TEXT_CALLS(X)
+#undef X
+    return TDM_OK;
+}
+
+static tdm_status load(void)
+{
+    const char *path = getenv("TANDEM_NCCL_LIBRARY");
+    void *library;
+    tdm_status status;
+
+    path = path != NULL ? path : "libnccl.so.2";
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "no NCCL: %s", dlerror());
+    }
+    status = find_calls(library, path);
+    if (status != TDM_OK) {
+        (void)dlclose(library);
+    }
+    return status;
+}
+
+tdm_status tdm__nccl_library(const struct tdm__nccl_library **library_out)
+{
+    tdm_status status = TDM_OK;
+
+    (void)pthread_mutex_lock(&loaded.lock);
+    if (!loaded.ready) {
+        status = load();
+        loaded.ready = status == TDM_OK;
+    }
+    (void)pthread_mutex_unlock(&loaded.lock);
+    if (status == TDM_OK) {
+        *library_out = &loaded.calls;
+    }
+    return status;
+}
