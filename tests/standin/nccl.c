@@ -497,19 +497,25 @@ int ncclRecv(void *data, size_t count, int type, int peer, void *comm, void *str
 
 /* ---- communicators ---------------------------------------------------------------------- */
 
-static int find_cuda(void)
+static void load_cuda(void)
 {
     const char *path = getenv("TANDEM_CUDA_LIBRARY");
     void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 
-    if (library == NULL) {
-        return NCCL_SYSTEM_ERROR;
+    if (library != NULL) {
+        *(void **)&cuda.download = dlsym(library, "cuMemcpyDtoH_v2");
+        *(void **)&cuda.upload = dlsym(library, "cuMemcpyHtoD_v2");
+        *(void **)&cuda.synchronize = dlsym(library, "cuStreamSynchronize");
+        *(void **)&cuda.hold = dlsym(library, "standin_cuda_hold");
     }
-    *(void **)&cuda.download = dlsym(library, "cuMemcpyDtoH_v2");
-    *(void **)&cuda.upload = dlsym(library, "cuMemcpyHtoD_v2");
-    *(void **)&cuda.synchronize = dlsym(library, "cuStreamSynchronize");
-    *(void **)&cuda.hold = dlsym(library, "standin_cuda_hold");
-    return cuda.hold != NULL ? NCCL_SUCCESS : NCCL_SYSTEM_ERROR;
+}
+
+static bool find_cuda(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, load_cuda);
+    return cuda.hold != NULL;
 }
 
 static int make_file(char *path)
@@ -545,7 +551,7 @@ static int join(void **comm_out, int ranks, const char *path, int rank)
         (void)close(fd);
     }
     if (comm == NULL || shared == MAP_FAILED || ranks > RANKS_MAX || rank >= ranks ||
-        find_cuda() != NCCL_SUCCESS) {
+        !find_cuda()) {
         free(comm);
         return NCCL_INVALID_ARGUMENT;
     }
