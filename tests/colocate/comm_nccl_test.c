@@ -33,25 +33,25 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
     return fd;
 }
 
-static tdm_status open_part(int fd, uint32_t rank, int64_t timeout_ms, struct tdm__comm *parent,
-                            int color, struct tdm__comm **comm_out)
+/* On GPU number `place`, counted round the GPUs that there are. */
+static tdm_status open_on(uint32_t place, struct tdm__comm_nccl_options *options,
+                          struct tdm__comm **comm_out)
 {
     struct tdm__cuda_gpu gpu;
-    struct tdm__comm_nccl_options options = {.fd = fd,
-                                             .rank = rank,
-                                             .timeout_ms = timeout_ms,
-                                             .gpu_uuid = gpu.uuid,
-                                             .parent = parent,
-                                             .color = color};
+    uint32_t gpus_count;
 
-    TDM_TRY(tdm__cuda_gpu_at(0, &gpu));
-    return tdm__comm_nccl_open(&options, comm_out);
+    TDM_TRY(tdm__cuda_gpus_count(&gpus_count));
+    TDM_TRY(tdm__cuda_gpu_at(place % gpus_count, &gpu));
+    options->gpu_uuid = gpu.uuid;
+    return tdm__comm_nccl_open(options, comm_out);
 }
 
 static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms,
                             struct tdm__comm **comm_out)
 {
-    return open_part(fd, rank, timeout_ms, NULL, 0, comm_out);
+    struct tdm__comm_nccl_options options = {.fd = fd, .rank = rank, .timeout_ms = timeout_ms};
+
+    return open_on(rank, &options, comm_out);
 }
 
 /* ---- ranks as processes ----------------------------------------------------------------- */
@@ -210,12 +210,16 @@ static int part_fds[2];
 static int split_in_halves(int fd, uint32_t rank, uint32_t ranks_count)
 {
     struct tdm__comm *comm;
+    struct tdm__comm_nccl_options options = {.fd = part_fds[rank % 2],
+                                             .rank = rank / 2,
+                                             .timeout_ms = TIMEOUT_MS,
+                                             .color = (int)(rank % 2)};
     struct tdm__comm *part;
     uint32_t pair[2];
 
     EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
-    EXPECT(open_part(part_fds[rank % 2], rank / 2, TIMEOUT_MS, comm, (int)(rank % 2), &part) ==
-           TDM_OK);
+    options.parent = comm;
+    EXPECT(open_on(rank, &options, &part) == TDM_OK);
     EXPECT(part->ranks_count == ranks_count / 2);
     EXPECT(part->ops->all_gather(part, &rank, sizeof(rank), pair) == TDM_OK);
     EXPECT(pair[0] == rank % 2 && pair[1] == rank % 2 + 2);
@@ -351,6 +355,50 @@ static void a_missing_library_is_named(void **state)
     run_ranks(1, find_no_library);
 }
 
+/* ---- on a real machine ------------------------------------------------------------------ */
+
+static int find_each_other(int fd, uint32_t rank, uint32_t ranks_count)
+{
+    struct tdm__comm *comm;
+    uint32_t all[RANKS_MAX];
+
+    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), all) == TDM_OK);
+    for (uint32_t r = 0; r < ranks_count; r++) {
+        EXPECT(all[r] == r);
+    }
+    comm->ops->destroy(comm);
+    return 0;
+}
+
+/* NCCL wants a GPU for each rank; newer versions may take two ranks on one.  In children, as
+ * the driver must not be open here when ranks are forked. */
+static bool work_with(uint32_t ranks_count)
+{
+    int fd = make_segment(ranks_count, 4096);
+    pid_t pids[RANKS_MAX];
+    bool worked = true;
+
+    start_ranks(fd, ranks_count, find_each_other, pids);
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        worked &= exit_code_of(pids[i]) == 0;
+    }
+    (void)close(fd);
+    return worked;
+}
+
+/* Whether the suites can run here; else says why not. */
+static bool is_worth_trying(void)
+{
+    bool alone = work_with(1);
+    bool two = alone && work_with(2);
+    bool four = two && work_with(RANKS_MAX);
+
+    (void)printf("ranks that NCCL connects on this machine: 1 %s, 2 %s, %d %s\n",
+                 alone ? "yes" : "no", two ? "yes" : "no", RANKS_MAX, four ? "yes" : "no");
+    return four;
+}
+
 int main(void)
 {
     static const struct comm_suite_maker maker = {make_segment, open_nccl};
@@ -367,7 +415,11 @@ int main(void)
     int failed;
 
     cuda_gpu_choose((size_t)256 << 20);
-    (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 0);
+    if (!cuda_gpu_is_real()) {
+        (void)setenv("TANDEM_NCCL_LIBRARY", NCCL_LIBRARY, 0);
+    } else if (!is_worth_trying()) {
+        return 77;
+    }
     failed = comm_suite_run("nccl, ranks are processes", &maker, 0) +
              cmocka_run_group_tests(tests, NULL, NULL) +
              comm_suite_run("nccl, ranks are threads", &maker, 1);

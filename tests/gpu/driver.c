@@ -57,7 +57,8 @@ double driver_seconds(void)
 
 static bool load(void)
 {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *path = getenv("TANDEM_CUDA_LIBRARY");
+    void *library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
 
     if (library == NULL) {
         return driver_fail("%s", dlerror());
@@ -68,7 +69,7 @@ static bool load(void)
     if (driver.name == NULL) {                                                                 \
         return driver_fail("libcuda.so.1: has no " #name);                                     \
     }
-    DRIVER_CALLS(X)
+    CU_CALLS(X)
 #undef X
     return true;
 }

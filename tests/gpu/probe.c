@@ -4,8 +4,8 @@
 /* Not yet run on a GPU, only against a stand-in for the driver: docs/measurements/ has no
  * report of it.
  *
- * Needs no toolkit: what is used of the driver's API is declared in driver.h and looked up in
- * libcuda.so.1.  A second process, the importer, is forked before the driver is touched; it
+ * Needs no toolkit: what is used of the driver's API is declared in driver_api.h and looked up
+ * in libcuda.so.1.  A second process, the importer, is forked before the driver is touched; it
  * gets blocks as descriptors and obeys one order at a time.  A section that fails says why in
  * the report and the next one goes on; what it held returns when the process ends.
  *
@@ -50,8 +50,8 @@ static bool describe_export(FILE *report, const char *memory, uint64_t address, 
     const char *ipc_result;
     const char *fd_result = "not tried";
 
-    CU(cuPointerGetAttribute, &legacy_ipc, CU_ATTRIBUTE_LEGACY_IPC_CAPABLE, address);
-    CU(cuPointerGetAttribute, &handle_types, CU_ATTRIBUTE_ALLOWED_HANDLE_TYPES, address);
+    CU(cuPointerGetAttribute, &legacy_ipc, CU_POINTER_LEGACY_IPC_CAPABLE, address);
+    CU(cuPointerGetAttribute, &handle_types, CU_POINTER_ALLOWED_HANDLE_TYPES, address);
     ipc_result = driver_error_name(driver.cuIpcGetMemHandle(&ipc, address));
     if (handle != 0) {
         int fd = -1;

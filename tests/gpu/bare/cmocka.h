@@ -1,0 +1,112 @@
+/* cmocka.h - the little of cmocka that the suites use, for machines that have none. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_GPU_BARE_CMOCKA_H
+#define TDM_TESTS_GPU_BARE_CMOCKA_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The same names as cmocka's, and the same output in short.  A failed assertion ends its test;
+ * one outside of a test, in a thread or a child, ends the process. */
+
+struct CMUnitTest {
+    const char *name;
+    void (*test_func)(void **state);
+    int (*setup_func)(void **state);
+    int (*teardown_func)(void **state);
+    void *initial_state;
+};
+
+enum { BARE_FAILED = 1, BARE_SKIPPED };
+
+static _Thread_local jmp_buf *bare_test;
+
+_Noreturn static inline void bare_end(int how, const char *file, int line)
+{
+    if (how == BARE_FAILED) {
+        (void)printf("%s:%d: failed\n", file, line);
+        (void)fflush(stdout);
+    }
+    if (bare_test == NULL) {
+        exit(255);
+    }
+    longjmp(*bare_test, how);
+}
+
+#define bare_check(condition)                                                                  \
+    do {                                                                                       \
+        if (!(condition)) {                                                                    \
+            (void)printf("not so: %s\n", #condition);                                          \
+            bare_end(BARE_FAILED, __FILE__, __LINE__);                                         \
+        }                                                                                      \
+    } while (0)
+
+#define assert_true(condition)         bare_check(condition)
+#define assert_non_null(pointer)       bare_check((pointer) != NULL)
+#define assert_int_equal(a, b)         bare_check((long long)(a) == (long long)(b))
+#define assert_int_not_equal(a, b)     bare_check((long long)(a) != (long long)(b))
+#define assert_string_equal(a, b)      bare_check(strcmp((a), (b)) == 0)
+#define assert_memory_equal(a, b, len) bare_check(memcmp((a), (b), (len)) == 0)
+#define skip()                         bare_end(BARE_SKIPPED, __FILE__, __LINE__)
+#define fail_msg(...)                                                                          \
+    do {                                                                                       \
+        (void)printf(__VA_ARGS__);                                                             \
+        bare_end(BARE_FAILED, __FILE__, __LINE__);                                             \
+    } while (0)
+
+#define cmocka_unit_test(f)                                                                    \
+    {                                                                                          \
+#f, f, NULL, NULL, NULL                                                                \
+    }
+#define cmocka_unit_test_setup_teardown(f, setup, down)                                        \
+    {                                                                                          \
+#f, f, setup, down, NULL                                                               \
+    }
+#define cmocka_run_group_tests_name(name, tests, setup, down)                                  \
+    bare_run(name, tests, sizeof(tests) / sizeof((tests)[0]))
+#define cmocka_run_group_tests(tests, setup, down)                                             \
+    bare_run("tests", tests, sizeof(tests) / sizeof((tests)[0]))
+
+static inline int bare_run_one(const struct CMUnitTest *test)
+{
+    void *state = test->initial_state;
+    jmp_buf place;
+    volatile int ended = setjmp(place);
+
+    if (ended == 0) {
+        bare_test = &place;
+        if (test->setup_func != NULL) {
+            (void)test->setup_func(&state);
+        }
+        test->test_func(&state);
+        if (test->teardown_func != NULL) {
+            (void)test->teardown_func(&state);
+        }
+    }
+    bare_test = NULL;
+    return ended;
+}
+
+static inline int bare_run(const char *name, const struct CMUnitTest *tests, size_t count)
+{
+    static const char *const ends[] = {"ok", "FAILED", "skipped"};
+    int failed = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        int ended = bare_run_one(&tests[i]);
+
+        (void)printf("[%s] %s: %s\n", name, tests[i].name, ends[ended]);
+        (void)fflush(stdout);
+        failed += ended == BARE_FAILED ? 1 : 0;
+    }
+    (void)printf("[%s] %zu tests, %d failed\n", name, count, failed);
+    (void)fflush(stdout);
+    return failed;
+}
+
+#endif
