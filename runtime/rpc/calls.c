@@ -10,83 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the table -------------------------------------------------------------------------- */
-
-tdm_status tdm__calls_init(struct calls *calls)
-{
-    TAILQ_INIT(&calls->in_order);
-    calls->buckets = calloc(CALL_BUCKETS_MIN, sizeof(struct call *));
-    if (calls->buckets == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a table of calls");
-    }
-    calls->buckets_count = CALL_BUCKETS_MIN;
-    return TDM_OK;
-}
-
-void tdm__calls_fini(struct calls *calls)
-{
-    TDM_ASSERT(calls->count == 0);
-    free(calls->buckets);
-    calls->buckets = NULL;
-}
-
-static struct call **bucket_of(const struct calls *calls, uint64_t id)
-{
-    return &calls->buckets[id & (calls->buckets_count - 1)];
-}
-
-/* Without memory the chains get longer, that is all. */
-static void calls_grow(struct calls *calls)
-{
-    uint32_t count = 2 * calls->buckets_count;
-    struct call **buckets = calloc(count, sizeof(struct call *));
-    struct call *call;
-
-    if (buckets == NULL) {
-        return;
-    }
-    free(calls->buckets);
-    calls->buckets = buckets;
-    calls->buckets_count = count;
-    TAILQ_FOREACH(call, &calls->in_order, link)
-    {
-        struct call **bucket = bucket_of(calls, call->id);
-
-        call->next = *bucket;
-        *bucket = call;
-    }
-}
-
-static void calls_add(struct calls *calls, struct call *call)
-{
-    struct call **bucket;
-
-    if (calls->count >= calls->buckets_count) {
-        calls_grow(calls);
-    }
-    bucket = bucket_of(calls, call->id);
-    call->next = *bucket;
-    *bucket = call;
-    TAILQ_INSERT_TAIL(&calls->in_order, call, link);
-    calls->count++;
-}
-
 /* NULL if nobody waits for it. */
-static struct call *calls_take(struct calls *calls, uint64_t id)
+static struct call *calls_take(struct tdm__conn *conn, uint64_t id)
 {
-    struct call **place = bucket_of(calls, id);
-    struct call *call;
+    struct entry *entry = tdm__rpc_table_find(&conn->calls, id);
 
-    while (*place != NULL && (*place)->id != id) {
-        place = &(*place)->next;
+    if (entry != NULL) {
+        tdm__rpc_table_remove(&conn->calls, entry);
     }
-    call = *place;
-    if (call != NULL) {
-        *place = call->next;
-        TAILQ_REMOVE(&calls->in_order, call, link);
-        calls->count--;
-    }
-    return call;
+    return (struct call *)entry;
 }
 
 /* ---- completion ------------------------------------------------------------------------- */
@@ -95,32 +27,42 @@ static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status stat
                       const char *detail)
 {
     struct tdm__reply reply = {.status = status, .detail = detail};
-    struct call *taken = calls_take(&conn->calls, call->id);
 
-    TDM_ASSERT(taken == call);
+    tdm__rpc_table_remove(&conn->calls, &call->entry);
     memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
     call->fn(call->arg, &reply);
     free(call);
 }
 
-void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
+/* What `incoming` brings, until fn returns; fn may take its descriptors. */
+static void hand_over(struct tdm__incoming *incoming, struct call *call, uint64_t item)
 {
-    struct call *call = calls_take(&conn->calls, incoming->frame.call_id);
     bool ok = incoming->frame.status == TDM_OK;
     struct tdm__reply reply = {.status = incoming->frame.status,
                                .detail = ok ? "" : incoming->payload,
                                .fds_count = incoming->frame.fds_count};
 
-    if (call != NULL) {
-        if (ok) {
-            reply.incoming = incoming;
-            reply.packed.data = incoming->payload;
-            reply.packed.size_bytes = incoming->frame.payload_bytes;
-        }
-        memset(reply.fds, 0xff, sizeof(reply.fds));
-        memcpy(reply.fds, incoming->fds, reply.fds_count * sizeof(int));
+    if (ok) {
+        reply.incoming = incoming;
+        reply.packed.data = incoming->payload;
+        reply.packed.size_bytes = incoming->frame.payload_bytes;
+    }
+    memset(reply.fds, 0xff, sizeof(reply.fds));
+    memcpy(reply.fds, incoming->fds, reply.fds_count * sizeof(int));
+    if (item > 0) {
+        call->on_item(call->arg, item, &reply);
+    } else {
         call->fn(call->arg, &reply);
-        memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
+    }
+    memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
+}
+
+void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    struct call *call = calls_take(conn, incoming->frame.call_id);
+
+    if (call != NULL) {
+        hand_over(incoming, call, 0);
         free(call);
     }
     tdm__incoming_free(incoming);
@@ -130,6 +72,25 @@ tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **do
 {
     return reply->incoming != NULL ? tdm__incoming_parse(reply->incoming, document_out)
                                    : tdm_document_parse(reply->packed, document_out);
+}
+
+tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    uint64_t index = incoming->frame.sequence;
+    struct call *call =
+        (struct call *)tdm__rpc_table_find(&conn->calls, incoming->frame.call_id);
+    tdm_status status = TDM_OK;
+
+    if (call != NULL && index <= call->last_item) {
+        status = tdm__fail(TDM_E_PROTOCOL, "%s sent item %llu of %s after item %llu",
+                           conn->label, (unsigned long long)index, call->method,
+                           (unsigned long long)call->last_item);
+    } else if (call != NULL && call->on_item != NULL) {
+        call->last_item = index;
+        hand_over(incoming, call, index); /* may forget the call */
+    }
+    tdm__incoming_free(incoming);
+    return status;
 }
 
 static void fail_expired(struct tdm__conn *conn, struct call *call)
@@ -149,10 +110,12 @@ void tdm__calls_expire(struct tdm__conn *conn)
     int64_t now_ms = tdm__clock_ms();
     int64_t next_ms = conn->handshake != NULL ? conn->handshake_deadline_ms : TDM__NEVER;
     struct call *expired = NULL;
-    struct call *call;
+    struct entry *entry;
 
-    TAILQ_FOREACH(call, &conn->calls.in_order, link)
+    TAILQ_FOREACH(entry, &conn->calls.in_order, link)
     {
+        struct call *call = (struct call *)entry;
+
         if (call->deadline_ms <= now_ms && expired == NULL) {
             expired = call;
             continue;
@@ -174,7 +137,7 @@ void tdm__calls_expire(struct tdm__conn *conn)
 void tdm__calls_close(struct tdm__conn *conn, const char *detail)
 {
     while (!TAILQ_EMPTY(&conn->calls.in_order)) {
-        struct call *call = TAILQ_FIRST(&conn->calls.in_order);
+        struct call *call = (struct call *)TAILQ_FIRST(&conn->calls.in_order);
         char text[TDM__ERROR_DETAIL_BYTES];
 
         (void)snprintf(text, sizeof(text), "no answer to %s from %s: %s", call->method,
@@ -227,13 +190,15 @@ static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request
         free(call);
         return status;
     }
-    call->id = conn->calls.last_id;
+    call->entry.id = conn->last_call_id;
     call->sent_ms = request->deadline_ms == TDM__NEVER ? 0 : tdm__clock_ms();
     call->deadline_ms = request->deadline_ms;
     call->fn = fn;
+    call->on_item = request->on_item;
     call->arg = arg;
+    call->last_item = 0;
     memcpy(call->method, request->method, strlen(request->method) + 1);
-    calls_add(&conn->calls, call);
+    tdm__rpc_table_add(&conn->calls, &call->entry);
     return TDM_OK;
 }
 
@@ -247,17 +212,19 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
                                .method_bytes = (uint32_t)method_bytes,
                                .payload_bytes = (uint32_t)request->packed.size_bytes,
                                .target = request->target,
-                               .left_ms = tdm__deadline_left(request->deadline_ms)};
+                               .left_ms = tdm__deadline_left(request->deadline_ms),
+                               .sequence = request->sequence,
+                               .acknowledged = request->acknowledged};
     tdm_status status;
 
     TDM_TRY(check_request(conn, request, method_bytes));
-    frame.call_id = ++conn->calls.last_id;
+    frame.call_id = ++conn->last_call_id;
     if (fn != NULL) {
         TDM_TRY(expect_reply(conn, request, fn, arg));
     }
     status = tdm__conn_send(conn, &frame, request->method, request->packed.data, request->fds);
     if (status != TDM_OK) {
-        free(calls_take(&conn->calls, frame.call_id));
+        free(calls_take(conn, frame.call_id));
         return status;
     }
     if (call_id_out != NULL) {
@@ -268,9 +235,34 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
 
 void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id)
 {
-    if (conn->calls.buckets != NULL) {
-        free(calls_take(&conn->calls, call_id));
+    free(calls_take(conn, call_id));
+}
+
+/* Says something about a call of ours, while its reply has not come.  What cannot be said ends
+ * the connection: a stream without its credit would wait for ever. */
+static void say(struct tdm__conn *conn, enum tdm__frame_kind kind, uint64_t call_id,
+                uint64_t sequence)
+{
+    struct tdm__frame frame = {.kind = kind,
+                               .cpu = tdm__this_cpu(),
+                               .call_id = call_id,
+                               .left_ms = -1,
+                               .sequence = sequence};
+
+    if (conn->state < CONN_CLOSING && tdm__rpc_table_find(&conn->calls, call_id) != NULL &&
+        tdm__conn_send(conn, &frame, NULL, NULL, NULL) != TDM_OK) {
+        tdm__conn_close(conn);
     }
+}
+
+void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id)
+{
+    say(conn, TDM__FRAME_CANCEL, call_id, 0);
+}
+
+void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken)
+{
+    say(conn, TDM__FRAME_CREDIT, call_id, items_taken);
 }
 
 /* ---- calling and waiting ---------------------------------------------------------------- */

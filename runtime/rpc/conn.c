@@ -49,7 +49,9 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     conn->rpc = NULL;
     conn_let_go(conn);
     tdm__calls_close(conn, detail);
-    tdm__calls_fini(&conn->calls);
+    tdm__unanswered_close(conn);
+    tdm__rpc_table_fini(&conn->calls);
+    tdm__rpc_table_fini(&conn->unanswered);
     if (conn->on_closed != NULL) {
         conn->on_closed(conn->on_closed_arg, conn, reason, detail);
     }
@@ -115,16 +117,15 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     }
     switch (incoming->frame.kind) {
     case TDM__FRAME_CALL:
-        tdm__conn_serve(conn, incoming);
-        break;
+        return tdm__conn_serve(conn, incoming);
     case TDM__FRAME_REPLY:
         tdm__calls_complete(conn, incoming);
-        break;
-    case TDM__FRAME_CANCEL:
+        return TDM_OK;
     case TDM__FRAME_ITEM:
+        return tdm__calls_item(conn, incoming);
+    case TDM__FRAME_CANCEL:
     case TDM__FRAME_CREDIT:
-        tdm__incoming_free(incoming);
-        return tdm__fail(TDM_E_PROTOCOL, "%s sent a notice, which nobody expects", conn->label);
+        return tdm__conn_notice(conn, incoming);
     }
     return TDM_OK;
 }
@@ -208,7 +209,8 @@ static tdm_status conn_init(struct tdm__conn *conn)
 {
     struct tdm__loop *loop = conn->rpc->loop;
 
-    TDM_TRY(tdm__calls_init(&conn->calls));
+    TDM_TRY(tdm__rpc_table_init(&conn->calls));
+    TDM_TRY(tdm__rpc_table_init(&conn->unanswered));
     conn->handshake = calloc(1, sizeof(*conn->handshake));
     if (conn->handshake == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a handshake with %s", conn->label);
@@ -242,7 +244,8 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     if (status != TDM_OK) {
         conn->fd = -1; /* stays the caller's */
         conn_let_go(conn);
-        tdm__calls_fini(&conn->calls);
+        tdm__rpc_table_fini(&conn->calls);
+        tdm__rpc_table_fini(&conn->unanswered);
         free(conn);
         return status;
     }

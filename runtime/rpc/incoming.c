@@ -1,22 +1,102 @@
 /* incoming.c - calls that arrive, and their answers. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/clock.h"
+#include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 
 #include <stdio.h>
 #include <string.h>
 
-void tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming)
+/* ---- arriving --------------------------------------------------------------------------- */
+
+tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming)
 {
+    uint64_t call_id = incoming->frame.call_id;
+
+    if (tdm__rpc_table_find(&conn->unanswered, call_id) != NULL) {
+        tdm__incoming_free(incoming);
+        return tdm__fail(TDM_E_PROTOCOL, "%s sent a second call with id %llu", conn->label,
+                         (unsigned long long)call_id);
+    }
     tdm__conn_retain(conn);
     incoming->conn = conn;
+    incoming->entry.id = call_id;
+    incoming->listed = true;
+    tdm__rpc_table_add(&conn->unanswered, &incoming->entry);
     if (conn->rpc->serve == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process serves no calls");
-        return;
+    } else {
+        conn->rpc->serve(conn->rpc->serve_arg, incoming);
     }
-    conn->rpc->serve(conn->rpc->serve_arg, incoming);
+    return TDM_OK;
 }
+
+static void unlist(struct tdm__incoming *incoming)
+{
+    if (incoming->listed) {
+        tdm__rpc_table_remove(&incoming->conn->unanswered, &incoming->entry);
+        incoming->listed = false;
+    }
+}
+
+/* May answer the call, and so free it. */
+static void tell(struct tdm__incoming *incoming, enum tdm__notice notice)
+{
+    if (incoming->on_notice != NULL) {
+        incoming->on_notice(incoming->on_notice_arg, notice, incoming->items_taken);
+    }
+}
+
+/* Credit only grows, and never over what has been sent. */
+static tdm_status take_credit(struct tdm__incoming *call, uint64_t items_taken)
+{
+    if (items_taken > call->items_sent) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s has taken %llu items of %s, which sent %llu",
+                         call->conn->label, (unsigned long long)items_taken, call->method,
+                         (unsigned long long)call->items_sent);
+    }
+    if (items_taken > call->items_taken) {
+        call->items_taken = items_taken;
+        tell(call, TDM__NOTICE_CREDIT);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    struct tdm__frame notice = incoming->frame;
+    struct tdm__incoming *call =
+        (struct tdm__incoming *)tdm__rpc_table_find(&conn->unanswered, notice.call_id);
+
+    tdm__incoming_free(incoming);
+    if (call == NULL) {
+        return TDM_OK; /* the answer was faster */
+    }
+    if (notice.kind == TDM__FRAME_CREDIT) {
+        return take_credit(call, notice.sequence);
+    }
+    tell(call, TDM__NOTICE_CANCEL);
+    return TDM_OK;
+}
+
+void tdm__unanswered_close(struct tdm__conn *conn)
+{
+    while (!TAILQ_EMPTY(&conn->unanswered.in_order)) {
+        struct tdm__incoming *incoming =
+            (struct tdm__incoming *)TAILQ_FIRST(&conn->unanswered.in_order);
+
+        unlist(incoming);
+        tell(incoming, TDM__NOTICE_CLOSED);
+    }
+}
+
+void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn, void *arg)
+{
+    incoming->on_notice = fn;
+    incoming->on_notice_arg = arg;
+}
+
+/* ---- what was called -------------------------------------------------------------------- */
 
 const struct tdm__id *tdm__incoming_target(const struct tdm__incoming *incoming)
 {
@@ -77,6 +157,16 @@ int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index)
     return fd;
 }
 
+uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming)
+{
+    return incoming->frame.sequence;
+}
+
+uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming)
+{
+    return incoming->frame.acknowledged;
+}
+
 int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)
 {
     return incoming->deadline_ms;
@@ -94,6 +184,18 @@ const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incom
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
+static tdm_status check_room(const struct tdm__incoming *incoming, const char *what,
+                             struct tdm_bytes payload)
+{
+    size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES;
+
+    if (payload.size_bytes > room) {
+        return tdm__fail(TDM_E_LIMIT, "%s of %s has %zu bytes, a frame holds %zu", what,
+                         incoming->method, payload.size_bytes, room);
+    }
+    return TDM_OK;
+}
+
 static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_status,
                              struct tdm_bytes payload, const int *fds, uint32_t fds_count)
 {
@@ -109,11 +211,7 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
     if (conn->state != CONN_OPEN) {
         return TDM_OK; /* goes nowhere */
     }
-    if (payload.size_bytes > TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES) {
-        return tdm__fail(TDM_E_LIMIT, "the reply of %s has %zu bytes, a frame holds %u",
-                         incoming->method, payload.size_bytes,
-                         TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES);
-    }
+    TDM_TRY(check_room(incoming, "the reply", payload));
     if (fds_count > TDM__RPC_FDS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "the reply of %s has %u descriptors, a frame holds %d",
                          incoming->method, fds_count, TDM__RPC_FDS_MAX);
@@ -127,8 +225,31 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
 
 static void release(struct tdm__incoming *incoming)
 {
+    unlist(incoming);
     tdm__conn_release(incoming->conn);
     tdm__incoming_free(incoming);
+}
+
+tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
+                              struct tdm_bytes packed)
+{
+    struct tdm__conn *conn = incoming->conn;
+    struct tdm__frame frame = {.kind = TDM__FRAME_ITEM,
+                               .cpu = tdm__this_cpu(),
+                               .payload_bytes = (uint32_t)packed.size_bytes,
+                               .call_id = incoming->frame.call_id,
+                               .left_ms = -1,
+                               .sequence = index};
+
+    TDM_ASSERT(index > incoming->items_sent);
+    if (conn->state != CONN_OPEN) {
+        return tdm__fail(TDM_E_CLOSED, "item %llu of %s: the connection with %s has ended",
+                         (unsigned long long)index, incoming->method, conn->label);
+    }
+    TDM_TRY(check_room(incoming, "an item", packed));
+    TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, NULL));
+    incoming->items_sent = index;
+    return TDM_OK;
 }
 
 /* The caller must hear something: if even the failure cannot be sent, the connection ends. */

@@ -31,8 +31,7 @@ enum {
     MAC_BYTES = 32,
     INPUT_BYTES = 32 * 1024,
     FDS_WAITING_MAX = 32,
-    LABEL_BYTES = 128,
-    CALL_BUCKETS_MIN = 16
+    LABEL_BYTES = 128
 };
 /* Frames that wait for a slow reader; more are refused with TDM_E_AGAIN. */
 #define QUEUE_BYTES_MAX ((size_t)1 << 30)
@@ -52,6 +51,29 @@ struct tdm__address {
 tdm_status tdm__address_parse(const char *text, struct tdm__address *address_out);
 /* "tcp:127.0.0.1:4711" of a bound TCP socket. */
 tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
+
+/* ---- tables of calls under way (table.c) ------------------------------------------------ */
+
+/* First member of what lies in a table. */
+struct entry {
+    TAILQ_ENTRY(entry) link; /* in the order added */
+    struct entry *next;      /* in its bucket */
+    uint64_t id;
+};
+
+struct table {
+    TAILQ_HEAD(, entry) in_order;
+    struct entry **buckets; /* owned; NULL before init and after fini */
+    uint32_t buckets_count; /* a power of two */
+    uint32_t count;
+};
+
+tdm_status tdm__rpc_table_init(struct table *table);
+void tdm__rpc_table_fini(struct table *table); /* it is empty */
+/* The id is in no other entry. */
+void tdm__rpc_table_add(struct table *table, struct entry *entry);
+struct entry *tdm__rpc_table_find(const struct table *table, uint64_t id); /* or NULL */
+void tdm__rpc_table_remove(struct table *table, struct entry *entry);
 
 /* ---- endpoints (rpc.c) ------------------------------------------------------------------ */
 
@@ -80,11 +102,17 @@ struct tdm__rpc {
 
 /* ---- frames that arrive (receive.c, incoming.c) ----------------------------------------- */
 
-/* A call until it is answered, or a reply until it is handed over.  The memory stays as long as
- * a document made of the payload lives, which may end on another thread. */
+/* A call until it is answered, or what comes back until it is handed over.  The memory stays as
+ * long as a document made of the payload lives, which may end on another thread. */
 struct tdm__incoming {
+    struct entry entry;     /* calls: in conn->unanswered while `listed` */
     atomic_uint owners;     /* of the memory: the frame itself, and each document */
-    struct tdm__conn *conn; /* calls: counted; NULL in replies */
+    struct tdm__conn *conn; /* calls: counted; else NULL */
+    bool listed;
+    tdm__notice_fn *on_notice; /* may be NULL */
+    void *on_notice_arg;
+    uint64_t items_sent;
+    uint64_t items_taken;
     struct tdm__frame frame;
     int64_t deadline_ms;
     tdm_document *document;    /* owned; the payload once parsed */
@@ -128,22 +156,14 @@ struct chunk {
 
 /* A call of ours without its reply yet. */
 struct call {
-    TAILQ_ENTRY(call) link; /* in the order sent */
-    struct call *next;      /* in its bucket */
-    uint64_t id;
-    int64_t sent_ms; /* where there is a deadline: for its message */
+    struct entry entry; /* in conn->calls */
+    int64_t sent_ms;    /* where there is a deadline: for its message */
     int64_t deadline_ms;
     tdm__reply_fn *fn;
+    tdm__item_fn *on_item; /* may be NULL */
     void *arg;
+    uint64_t last_item;
     char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
-};
-
-struct calls {
-    TAILQ_HEAD(, call) in_order;
-    struct call **buckets;  /* owned; by id */
-    uint32_t buckets_count; /* a power of two */
-    uint32_t count;
-    uint64_t last_id;
 };
 
 struct tdm__conn {
@@ -175,7 +195,9 @@ struct tdm__conn {
 
     STAILQ_HEAD(, chunk) output;
     size_t output_bytes;
-    struct calls calls;
+    struct table calls;      /* ours: struct call */
+    struct table unanswered; /* the peer's: struct tdm__incoming */
+    uint64_t last_call_id;
 
     tdm__closed_fn *on_closed; /* may be NULL */
     void *on_closed_arg;
@@ -205,7 +227,7 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn);
 tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
 /* send.c: `frame` goes out now or is queued.  TDM_E_AGAIN when the queue is full (never for
- * failures). */
+ * failures and notices). */
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
                           const char *method, const void *payload, const int *fds);
 void tdm__conn_flush(struct tdm__conn *conn);
@@ -221,13 +243,18 @@ void tdm__incoming_free(struct tdm__incoming *incoming);
 tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **document_out);
 
 /* incoming.c */
-void tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);
+/* Hands a call to the server.  TDM_E_PROTOCOL when its id is in use. */
+tdm_status tdm__conn_serve(struct tdm__conn *conn, struct tdm__incoming *incoming);
+/* Tells the call about a CANCEL or CREDIT; TDM_E_PROTOCOL for credit that cannot be. */
+tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incoming);
+/* Tells every call that is not answered that the connection has ended. */
+void tdm__unanswered_close(struct tdm__conn *conn);
 
 /* calls.c */
-tdm_status tdm__calls_init(struct calls *calls);
-void tdm__calls_fini(struct calls *calls);
 /* Hands a reply to its call, if it is still waited for. */
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming);
+/* Hands over one item of a stream; TDM_E_PROTOCOL when it is out of order. */
+tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming);
 /* Completes one call whose deadline has passed and sets the timer for the others. */
 void tdm__calls_expire(struct tdm__conn *conn);
 /* Completes all, because the connection has ended for the reason in `detail`. */

@@ -24,6 +24,10 @@ static struct tdm__incoming *incoming_create(const struct tdm__frame *frame)
     }
     atomic_init(&incoming->owners, 1);
     incoming->conn = NULL;
+    incoming->listed = false;
+    incoming->on_notice = NULL;
+    incoming->items_sent = 0;
+    incoming->items_taken = 0;
     incoming->frame = *frame;
     incoming->document = NULL;
     incoming->payload = (char *)(incoming + 1);

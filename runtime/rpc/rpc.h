@@ -86,19 +86,22 @@ int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming);
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming);
 const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incoming);
 
+/* As in runtime/wire/frame.h. */
 uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming);
 uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming);
 
-/* Told while the call is not answered, at any time from then on. */
+/* Told while the call is not answered, from the loop, never inside a call to a function of
+ * these.  What happened before tdm__incoming_on_notice() is not told again. */
 enum tdm__notice {
     TDM__NOTICE_CANCEL, /* the result is no longer wanted */
-    TDM__NOTICE_CREDIT, /* `items_taken` of its items have been taken */
-    TDM__NOTICE_CLOSED  /* its connection has ended; once */
+    TDM__NOTICE_CREDIT, /* `items_taken` of its items have been taken: more than ever before */
+    TDM__NOTICE_CLOSED  /* its connection has ended; once, and the last */
 };
+/* May answer the call. */
 typedef void tdm__notice_fn(void *arg, enum tdm__notice notice, uint64_t items_taken);
 void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn, void *arg);
-/* Sends item `index` (from 1, in order) of a stream.  TDM_E_CLOSED once the connection has
- * ended. */
+/* Sends item `index` of a stream: from 1, each higher than the one before.  TDM_E_CLOSED once
+ * the connection has ended. */
 tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
                               struct tdm_bytes packed);
 

@@ -229,6 +229,13 @@ static tdm_status send_now(struct tdm__conn *conn, const struct iovec pieces[3],
     return tdm__fail_errno(errno, "sendmsg to %s", conn->label);
 }
 
+/* Failures and notices are small, and somebody waits for them. */
+static bool may_be_refused(const struct tdm__frame *frame)
+{
+    return frame->status == TDM_OK && frame->kind != TDM__FRAME_CANCEL &&
+           frame->kind != TDM__FRAME_CREDIT;
+}
+
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
                           const char *method, const void *payload, const int *fds)
 {
@@ -245,7 +252,7 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
     if (conn->write_failed) {
         return TDM_OK; /* the reader is about to see the end */
     }
-    if (conn->output_bytes + total > QUEUE_BYTES_MAX && frame->status == TDM_OK) {
+    if (conn->output_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
         return tdm__fail(TDM_E_AGAIN, "%zu bytes wait for %s, which reads too slowly",
                          conn->output_bytes, conn->label);
     }
