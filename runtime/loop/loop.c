@@ -71,15 +71,14 @@ struct tdm__timer {
 };
 
 struct tdm__loop {
-    struct event_base *base;        /* owned */
-    struct event *alarm;            /* owned; ends libevent's wait at alarm_ms */
-    int64_t alarm_ms;               /* TDM__NEVER while not added */
-    bool alarm_fired;               /* the polling thread's */
-    TAILQ_HEAD(, item) ready;       /* in the order in which they became ready */
-    STAILQ_HEAD(, item) fired;      /* the polling thread's */
-    TAILQ_HEAD(, item) dead;        /* to be buried */
-    void (*before_poll)(void *arg); /* may be NULL */
-    void *before_poll_arg;
+    struct event_base *base;       /* owned */
+    struct event *alarm;           /* owned; ends libevent's wait at alarm_ms */
+    int64_t alarm_ms;              /* TDM__NEVER while not added */
+    bool alarm_fired;              /* the polling thread's */
+    TAILQ_HEAD(, item) ready;      /* in the order in which they became ready */
+    STAILQ_HEAD(, item) fired;     /* the polling thread's */
+    TAILQ_HEAD(, item) dead;       /* to be buried */
+    TAILQ_HEAD(, tdm__hook) hooks; /* borrowed; before each poll */
     bool polling;
     bool expects_soon;
     bool spinning_pays;
@@ -237,6 +236,7 @@ static int poll_events(struct tdm__loop *loop, bool wait, int64_t for_ns)
 /* Lists what is ready; waits for the first, if there is none and the deadline allows. */
 static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
 {
+    struct tdm__hook *hook;
     bool wait = false;
     int64_t for_ns = 0;
     int64_t began_ns = 0;
@@ -244,8 +244,9 @@ static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
     int rc;
 
     TDM_ASSERT(!loop->polling);
-    if (loop->before_poll != NULL) {
-        loop->before_poll(loop->before_poll_arg);
+    TAILQ_FOREACH(hook, &loop->hooks, link)
+    {
+        hook->fn(hook->arg);
     }
     wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
     for_ns = wait ? spin_ns(loop) : 0;
@@ -438,11 +439,19 @@ void tdm__loop_wake(struct tdm__loop *loop)
     wake_driver(loop);
 }
 
-void tdm__loop_before_poll(struct tdm__loop *loop, void (*fn)(void *arg), void *arg)
+void tdm__loop_before_poll(struct tdm__loop *loop, struct tdm__hook *hook)
 {
-    TDM_ASSERT(loop->before_poll == NULL || fn == NULL);
-    loop->before_poll = fn;
-    loop->before_poll_arg = arg;
+    TAILQ_INSERT_TAIL(&loop->hooks, hook, link);
+}
+
+void tdm__loop_forget_hook(struct tdm__loop *loop, struct tdm__hook *hook)
+{
+    TAILQ_REMOVE(&loop->hooks, hook, link);
+}
+
+bool tdm__loop_is_polling(const struct tdm__loop *loop)
+{
+    return loop->polling;
 }
 
 void tdm__loop_after_fork(struct tdm__loop *loop)
@@ -753,6 +762,7 @@ tdm_status tdm__loop_create(struct tdm__loop **loop_out)
     TAILQ_INIT(&loop->ready);
     STAILQ_INIT(&loop->fired);
     TAILQ_INIT(&loop->dead);
+    TAILQ_INIT(&loop->hooks);
     STAILQ_INIT(&loop->posts);
     tdm__turns_init(&loop->turns);
     loop->alarm_ms = TDM__NEVER;

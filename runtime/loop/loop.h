@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 #include <tandem/error.h>
 
 /* One loop per process.  Callbacks run inside tdm__loop_run(), one at a time, never inside the
@@ -53,8 +54,18 @@ struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop);
 /* Makes the driver look again at what is waited for: by whoever has changed something that
  * others may wait for, outside of callbacks. */
 void tdm__loop_wake(struct tdm__loop *loop);
-/* fn(arg) runs, with the lock, before each poll: what was put off is done now. */
-void tdm__loop_before_poll(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
+/* fn(arg) runs, with the lock, before each poll: what was put off is done now.  The hook is the
+ * caller's, and stays until it is forgotten. */
+struct tdm__hook {
+    TAILQ_ENTRY(tdm__hook) link;
+    void (*fn)(void *arg);
+    void *arg;
+};
+void tdm__loop_before_poll(struct tdm__loop *loop, struct tdm__hook *hook);
+void tdm__loop_forget_hook(struct tdm__loop *loop, struct tdm__hook *hook);
+/* A thread polls now: what is put off now must wake it, else it is done when something else
+ * happens. */
+bool tdm__loop_is_polling(const struct tdm__loop *loop);
 /* The next wait is for a peer that runs on another processor: polling for some microseconds
  * before sleeping may save two wake-ups.  Holds for one wait; whether it pays is learnt. */
 void tdm__loop_expect_soon(struct tdm__loop *loop);

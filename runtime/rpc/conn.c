@@ -25,7 +25,7 @@ static void conn_let_go(struct tdm__conn *conn)
         (void)close(conn->fd);
         conn->fd = -1;
     }
-    tdm__conn_drop_output(conn);
+    tdm__output_drop(&conn->output);
     tdm__conn_drop_input(conn);
     free(conn->handshake);
     conn->handshake = NULL;
@@ -45,6 +45,7 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
     conn->state = CONN_ENDED;
+    tdm__conn_uncork(conn);
     TAILQ_REMOVE(&conn->rpc->conns, conn, link);
     conn->rpc = NULL;
     conn_let_go(conn);
@@ -100,21 +101,8 @@ static tdm_status step_handshake(struct tdm__conn *conn)
     return TDM_OK;
 }
 
-static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
+static tdm_status handle(struct tdm__conn *conn, struct tdm__incoming *incoming)
 {
-    struct tdm__incoming *incoming = NULL;
-
-    if ((ready & TDM__WRITABLE) != 0) {
-        tdm__conn_flush(conn);
-    }
-    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0, &incoming));
-    if (incoming == NULL) {
-        return TDM_OK;
-    }
-    conn->peer_cpu = incoming->frame.cpu;
-    if (conn->input_begin < conn->input_end) {
-        tdm__watch_again(conn->watch);
-    }
     switch (incoming->frame.kind) {
     case TDM__FRAME_CALL:
         return tdm__conn_serve(conn, incoming);
@@ -126,6 +114,30 @@ static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
     case TDM__FRAME_CANCEL:
     case TDM__FRAME_CREDIT:
         return tdm__conn_notice(conn, incoming);
+    }
+    return TDM_OK;
+}
+
+/* All frames that one read has brought.  Whoever runs the loop inside one of them finds the
+ * rest, and takes it. */
+static tdm_status step_open(struct tdm__conn *conn, unsigned ready)
+{
+    struct tdm__incoming *incoming = NULL;
+
+    if ((ready & TDM__WRITABLE) != 0) {
+        tdm__conn_unblock(conn);
+    }
+    TDM_TRY(tdm__conn_receive(conn, (ready & TDM__READABLE) != 0, &incoming));
+    while (incoming != NULL) {
+        conn->peer_cpu = incoming->frame.cpu;
+        if (conn->input_begin < conn->input_end) {
+            tdm__watch_again(conn->watch);
+        }
+        TDM_TRY(handle(conn, incoming));
+        if (conn->state != CONN_OPEN) {
+            return TDM_OK;
+        }
+        TDM_TRY(tdm__conn_receive(conn, false, &incoming));
     }
     return TDM_OK;
 }
@@ -238,7 +250,7 @@ tdm_status tdm__conn_create(struct tdm__rpc *rpc, int fd, bool server, const cha
     conn->server = server;
     conn->local = is_local(fd);
     conn->timer_ms = TDM__NEVER;
-    STAILQ_INIT(&conn->output);
+    tdm__output_init(&conn->output);
     (void)snprintf(conn->label, sizeof(conn->label), "%s", label);
     status = conn_init(conn);
     if (status != TDM_OK) {

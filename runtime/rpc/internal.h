@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 
 _Static_assert((int)TDM__RPC_FDS_MAX == (int)TDM__FRAME_FDS_MAX, "one limit");
@@ -97,6 +98,8 @@ struct tdm__rpc {
     tdm_writer *writer;         /* owned; for replies */
     struct listener *listeners; /* owned */
     TAILQ_HEAD(, tdm__conn) conns;
+    TAILQ_HEAD(, tdm__conn) corked; /* with output that leaves before the next poll */
+    struct tdm__hook flush_hook;
     bool closing;
 };
 
@@ -144,14 +147,21 @@ struct handshake {
     uint32_t wanted_bytes; /* never more is read before the peer has proved itself */
 };
 
-/* A frame, or the rest of one, that waits to be written. */
+/* Bytes that wait to be written: frames, or the rest of one. */
 struct chunk {
-    STAILQ_ENTRY(chunk) link;
-    size_t size_bytes;
-    size_t sent_bytes;
+    TAILQ_ENTRY(chunk) link;
+    size_t capacity_bytes;
+    size_t begin; /* what lies before it has been sent */
+    size_t end;
     uint32_t fds_count;        /* sent with the first byte */
     int fds[TDM__RPC_FDS_MAX]; /* owned */
     uint8_t bytes[];
+};
+
+/* What a connection has to write, in order. */
+struct output {
+    TAILQ_HEAD(chunks, chunk) chunks; /* one that is empty is the only one */
+    size_t size_bytes;                /* in all chunks */
 };
 
 /* A call of ours without its reply yet. */
@@ -193,8 +203,10 @@ struct tdm__conn {
     int fds[FDS_WAITING_MAX];      /* owned; arrived, not claimed by their frame yet */
     uint32_t fds_count;
 
-    STAILQ_HEAD(, chunk) output;
-    size_t output_bytes;
+    struct output output;
+    bool output_blocked; /* the socket is full: the watch tells when it is not */
+    bool corked;         /* in rpc->corked: flushed before the loop polls */
+    TAILQ_ENTRY(tdm__conn) cork_link;
     struct table calls;      /* ours: struct call */
     struct table unanswered; /* the peer's: struct tdm__incoming */
     uint64_t last_call_id;
@@ -226,12 +238,28 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn);
  */
 tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
-/* send.c: `frame` goes out now or is queued.  TDM_E_AGAIN when the queue is full (never for
- * failures and notices). */
+/* output.c */
+void tdm__output_init(struct output *output);
+/* Copies the pieces less the first `skip` bytes; descriptors are duplicated. */
+tdm_status tdm__output_append(struct output *output, const struct iovec pieces[3], size_t skip,
+                              const int *fds, uint32_t fds_count);
+enum { OUTPUT_PIECES_MAX = 16 };
+/* What goes out in one call: up to the next chunk that has descriptors of its own, which go
+ * with the first byte. */
+size_t tdm__output_gather(const struct output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
+                          const int **fds_out, uint32_t *fds_count_out);
+void tdm__output_forget(struct output *output, size_t sent_bytes);
+void tdm__output_drop(struct output *output); /* all of it, with its memory */
+
+/* send.c: `frame` goes out now, or soon.  TDM_E_AGAIN when too much waits (never for failures
+ * and notices). */
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
                           const char *method, const void *payload, const int *fds);
 void tdm__conn_flush(struct tdm__conn *conn);
-void tdm__conn_drop_output(struct tdm__conn *conn);
+/* The socket takes bytes again. */
+void tdm__conn_unblock(struct tdm__conn *conn);
+void tdm__conn_uncork(struct tdm__conn *conn); /* no longer to be flushed */
+void tdm__rpc_flush(void *rpc);                /* all that is corked */
 
 /* receive.c: one frame, if there is a whole one; else `*incoming_out` is NULL. */
 tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,

@@ -40,6 +40,10 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
     rpc->self = *self;
     memcpy(rpc->token, token, sizeof(rpc->token));
     TAILQ_INIT(&rpc->conns);
+    TAILQ_INIT(&rpc->corked);
+    rpc->flush_hook.fn = tdm__rpc_flush;
+    rpc->flush_hook.arg = rpc;
+    tdm__loop_before_poll(loop, &rpc->flush_hook);
     *rpc_out = rpc;
     return TDM_OK;
 }
@@ -75,6 +79,7 @@ void tdm__rpc_destroy(struct tdm__rpc *rpc)
         tdm__conn_flush(conn);
         tdm__conn_finish(conn, tdm__fail(TDM_E_CLOSED, "this process left"));
     }
+    tdm__loop_forget_hook(rpc->loop, &rpc->flush_hook);
     tdm_writer_destroy(rpc->writer);
     OPENSSL_cleanse(rpc->token, sizeof(rpc->token));
     free(rpc);

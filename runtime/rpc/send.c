@@ -1,18 +1,23 @@
-/* send.c - frames leave at once, or wait in the connection's queue. */
+/* send.c - frames leave at once, or together with those that follow them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A small frame is copied into the connection's output, which is written when somebody may be
+ * waiting for that very frame, when a good piece has come together, or before the loop polls.
+ * So a lone call and its answer pay for one system call each, and a thousand share a few.  A
+ * process that computes without running its loop has a thread that stands by, and polls after
+ * a millisecond.  A large payload is written from where it lies. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
-enum { PIECES_MAX = 16 };
+enum {
+    TOGETHER_BYTES_MAX = 4096, /* larger frames are not copied */
+    GOOD_PIECE_BYTES = 16 * 1024,
+    FEW_CALLS = 16 /* of a caller that waits for each, or nearly so */
+};
 
 /* sendmsg(2) with descriptors.  0 when the socket is full, -1 with errno when it is lost. */
 static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, const int *fds,
@@ -45,119 +50,26 @@ static ssize_t send_pieces(int fd, struct iovec *pieces, size_t pieces_count, co
 static void give_up_writing(struct tdm__conn *conn)
 {
     conn->write_failed = true;
-    tdm__conn_drop_output(conn);
+    tdm__output_drop(&conn->output);
     (void)shutdown(conn->fd, SHUT_RDWR);
     (void)tdm__watch_want(conn->watch, TDM__READABLE);
 }
 
-/* ---- the queue -------------------------------------------------------------------------- */
-
-static void chunk_close_fds(struct chunk *chunk)
+static void wait_for_room(struct tdm__conn *conn)
 {
-    for (uint32_t i = 0; i < chunk->fds_count; i++) {
-        (void)close(chunk->fds[i]);
-    }
-    chunk->fds_count = 0;
-}
-
-static void chunk_remove(struct tdm__conn *conn, struct chunk *chunk)
-{
-    STAILQ_REMOVE_HEAD(&conn->output, link);
-    conn->output_bytes -= chunk->size_bytes;
-    chunk_close_fds(chunk);
-    free(chunk);
-}
-
-void tdm__conn_drop_output(struct tdm__conn *conn)
-{
-    while (!STAILQ_EMPTY(&conn->output)) {
-        chunk_remove(conn, STAILQ_FIRST(&conn->output));
+    conn->output_blocked = true;
+    if (tdm__watch_want(conn->watch, TDM__READABLE | TDM__WRITABLE) != TDM_OK) {
+        give_up_writing(conn);
     }
 }
 
-static tdm_status chunk_take_fds(struct chunk *chunk, const int *fds, uint32_t fds_count)
+/* ---- flushing --------------------------------------------------------------------------- */
+
+void tdm__conn_uncork(struct tdm__conn *conn)
 {
-    for (uint32_t i = 0; i < fds_count; i++) {
-        int copy = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
-
-        if (copy < 0) {
-            tdm_status status = tdm__fail_errno(errno, "fcntl: duplicating fd %d", fds[i]);
-
-            chunk_close_fds(chunk);
-            return status;
-        }
-        chunk->fds[chunk->fds_count++] = copy;
-    }
-    return TDM_OK;
-}
-
-/* Copies the pieces less the first `skip` bytes, which have been sent with the descriptors. */
-static tdm_status enqueue(struct tdm__conn *conn, const struct iovec pieces[3], size_t skip,
-                          const int *fds, uint32_t fds_count)
-{
-    size_t size = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len - skip;
-    struct chunk *chunk = malloc(sizeof(*chunk) + size);
-    size_t used = 0;
-
-    if (chunk == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%zu bytes to queue for %s", size, conn->label);
-    }
-    chunk->size_bytes = size;
-    chunk->sent_bytes = 0;
-    chunk->fds_count = 0;
-    if (skip == 0) {
-        tdm_status status = chunk_take_fds(chunk, fds, fds_count);
-
-        if (status != TDM_OK) {
-            free(chunk);
-            return status;
-        }
-    }
-    for (int i = 0; i < 3; i++) {
-        size_t skipped = skip < pieces[i].iov_len ? skip : pieces[i].iov_len;
-        size_t rest = pieces[i].iov_len - skipped;
-
-        if (rest > 0) {
-            memcpy(chunk->bytes + used, (const char *)pieces[i].iov_base + skipped, rest);
-        }
-        used += rest;
-        skip -= skipped;
-    }
-    STAILQ_INSERT_TAIL(&conn->output, chunk, link);
-    conn->output_bytes += size;
-    return TDM_OK;
-}
-
-/* As many chunks as go out in one call: up to the next one that has descriptors of its own. */
-static size_t gather(const struct tdm__conn *conn, struct iovec pieces[PIECES_MAX])
-{
-    size_t count = 0;
-    struct chunk *chunk;
-
-    STAILQ_FOREACH(chunk, &conn->output, link)
-    {
-        if (count == PIECES_MAX || (count > 0 && chunk->fds_count > 0)) {
-            break;
-        }
-        pieces[count].iov_base = chunk->bytes + chunk->sent_bytes;
-        pieces[count++].iov_len = chunk->size_bytes - chunk->sent_bytes;
-    }
-    return count;
-}
-
-static void forget_sent(struct tdm__conn *conn, size_t sent)
-{
-    while (sent > 0) {
-        struct chunk *chunk = STAILQ_FIRST(&conn->output);
-        size_t rest = chunk->size_bytes - chunk->sent_bytes;
-
-        chunk_close_fds(chunk);
-        if (sent < rest) {
-            chunk->sent_bytes += sent;
-            return;
-        }
-        sent -= rest;
-        chunk_remove(conn, chunk);
+    if (conn->corked) {
+        conn->corked = false;
+        TAILQ_REMOVE(&conn->rpc->corked, conn, cork_link);
     }
 }
 
@@ -166,24 +78,58 @@ void tdm__conn_flush(struct tdm__conn *conn)
     if (conn->state != CONN_OPEN) {
         return;
     }
-    while (!STAILQ_EMPTY(&conn->output)) {
-        struct iovec pieces[PIECES_MAX];
-        const struct chunk *first = STAILQ_FIRST(&conn->output);
-        ssize_t sent =
-            send_pieces(conn->fd, pieces, gather(conn, pieces), first->fds, first->fds_count);
+    tdm__conn_uncork(conn);
+    while (conn->output.size_bytes > 0 && !conn->output_blocked) {
+        struct iovec pieces[OUTPUT_PIECES_MAX];
+        const int *fds = NULL;
+        uint32_t fds_count = 0;
+        size_t pieces_count = tdm__output_gather(&conn->output, pieces, &fds, &fds_count);
+        ssize_t sent = send_pieces(conn->fd, pieces, pieces_count, fds, fds_count);
 
         if (sent < 0) {
             give_up_writing(conn);
-            return;
+        } else if (sent == 0) {
+            wait_for_room(conn);
+        } else {
+            tdm__output_forget(&conn->output, (size_t)sent);
         }
-        if (sent == 0) {
-            (void)tdm__watch_want(conn->watch, TDM__READABLE | TDM__WRITABLE);
-            return;
-        }
-        forget_sent(conn, (size_t)sent);
     }
-    (void)tdm__watch_want(conn->watch, TDM__READABLE);
 }
+
+void tdm__conn_unblock(struct tdm__conn *conn)
+{
+    conn->output_blocked = false;
+    tdm__conn_flush(conn);
+    if (!conn->output_blocked) {
+        (void)tdm__watch_want(conn->watch, TDM__READABLE);
+    }
+}
+
+void tdm__rpc_flush(void *arg)
+{
+    struct tdm__rpc *rpc = arg;
+
+    while (!TAILQ_EMPTY(&rpc->corked)) {
+        tdm__conn_flush(TAILQ_FIRST(&rpc->corked));
+    }
+}
+
+/* A thread that sleeps in the poll has looked for corked output before. */
+static void cork(struct tdm__conn *conn)
+{
+    bool first = TAILQ_EMPTY(&conn->rpc->corked);
+
+    if (conn->corked) {
+        return;
+    }
+    conn->corked = true;
+    TAILQ_INSERT_TAIL(&conn->rpc->corked, conn, cork_link);
+    if (first && tdm__loop_is_polling(conn->loop)) {
+        tdm__loop_wake(conn->loop);
+    }
+}
+
+/* ---- one frame -------------------------------------------------------------------------- */
 
 uint32_t tdm__this_cpu(void)
 {
@@ -199,8 +145,6 @@ static void expect_answer(const struct tdm__conn *conn, uint32_t cpu)
         tdm__loop_expect_soon(conn->rpc->loop);
     }
 }
-
-/* ---- one frame -------------------------------------------------------------------------- */
 
 static bool is_lost(int error_number)
 {
@@ -236,6 +180,65 @@ static bool may_be_refused(const struct tdm__frame *frame)
            frame->kind != TDM__FRAME_CREDIT;
 }
 
+/* Somebody may be waiting for this frame and for nothing else. */
+static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame *frame)
+{
+    switch (frame->kind) {
+    case TDM__FRAME_CALL:
+        return conn->calls.count < FEW_CALLS;
+    case TDM__FRAME_REPLY:
+        return conn->unanswered.count <= 1; /* it is still counted itself */
+    case TDM__FRAME_CANCEL:
+        return true;
+    case TDM__FRAME_ITEM:
+    case TDM__FRAME_CREDIT:
+        break;
+    }
+    return false;
+}
+
+static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                const struct iovec pieces[3])
+{
+    TDM_TRY(tdm__output_append(&conn->output, pieces, 0, NULL, 0));
+    if (conn->state != CONN_OPEN) {
+        return TDM_OK;
+    }
+    if (conn->output.size_bytes >= GOOD_PIECE_BYTES || leaves_at_once(conn, frame)) {
+        tdm__conn_flush(conn);
+    } else {
+        cork(conn);
+    }
+    return TDM_OK;
+}
+
+/* After a part of a frame has gone, the rest must follow or nothing may. */
+static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
+                             const struct iovec pieces[3], const int *fds)
+{
+    size_t total = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len;
+    size_t sent = 0;
+    tdm_status status;
+
+    tdm__conn_flush(conn);
+    if (conn->state == CONN_OPEN && conn->output.size_bytes == 0 && !conn->write_failed) {
+        TDM_TRY(send_now(conn, pieces, fds, frame->fds_count, &sent));
+    }
+    if (sent == total || conn->write_failed) {
+        return TDM_OK;
+    }
+    status =
+        tdm__output_append(&conn->output, pieces, sent, fds, sent == 0 ? frame->fds_count : 0);
+    if (status != TDM_OK && sent > 0) {
+        give_up_writing(conn);
+        return TDM_OK;
+    }
+    if (status == TDM_OK && conn->state == CONN_OPEN) {
+        wait_for_room(conn);
+    }
+    return status;
+}
+
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
                           const char *method, const void *payload, const int *fds)
 {
@@ -244,7 +247,6 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
                               {(void *)method, frame->method_bytes},
                               {(void *)payload, frame->payload_bytes}};
     size_t total = sizeof(header) + frame->method_bytes + frame->payload_bytes;
-    size_t sent = 0;
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
     tdm__frame_encode(frame, header);
@@ -252,16 +254,12 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
     if (conn->write_failed) {
         return TDM_OK; /* the reader is about to see the end */
     }
-    if (conn->output_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
+    if (conn->output.size_bytes + total > QUEUE_BYTES_MAX && may_be_refused(frame)) {
         return tdm__fail(TDM_E_AGAIN, "%zu bytes wait for %s, which reads too slowly",
-                         conn->output_bytes, conn->label);
+                         conn->output.size_bytes, conn->label);
     }
-    if (conn->state == CONN_OPEN && STAILQ_EMPTY(&conn->output)) {
-        TDM_TRY(send_now(conn, pieces, fds, frame->fds_count, &sent));
-        if (sent == total || conn->write_failed) {
-            return TDM_OK;
-        }
-        TDM_TRY(tdm__watch_want(conn->watch, TDM__READABLE | TDM__WRITABLE));
+    if (frame->fds_count == 0 && total <= TOGETHER_BYTES_MAX) {
+        return send_together(conn, frame, pieces);
     }
-    return enqueue(conn, pieces, sent, fds, frame->fds_count);
+    return send_alone(conn, frame, pieces, fds);
 }

@@ -1,0 +1,206 @@
+/* pipelined.c - calls with a window of a thousand, against a framed echo that batches freely.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The peer reads and writes as many frames at once as there are: what a Unix stream socket can
+ * do at best with the bytes that the calls and their replies have on the wire.  Both pairs are
+ * pinned alike, and take turns; every reply is checked. */
+#include "measure.h"
+#include "peer.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+enum {
+    WINDOW = 1000,
+    CALLS_PER_ROUND = 100000,
+    GET_TIMEOUT_MS = 10000,
+    /* header 72, method "echo" 4, array of one 64-bit integer 10 */
+    CALL_BYTES = 86,
+    REPLY_BYTES = 82,
+    FRAMES_AT_ONCE = 700
+};
+
+static tdm_status echo(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}});
+
+/* ---- the bare echo ---------------------------------------------------------------------- */
+
+static void echo_frames(int fd)
+{
+    static char in[CALL_BYTES * FRAMES_AT_ONCE];
+    static char out[REPLY_BYTES * FRAMES_AT_ONCE];
+    size_t have = 0;
+
+    for (;;) {
+        ssize_t got = read(fd, in + have, sizeof(in) - have);
+        size_t frames;
+
+        if (got <= 0) {
+            return;
+        }
+        have += (size_t)got;
+        frames = have / CALL_BYTES;
+        for (size_t i = 0; i < frames; i++) {
+            memcpy(out + i * REPLY_BYTES, in + i * CALL_BYTES, REPLY_BYTES);
+        }
+        bench_write(fd, out, frames * REPLY_BYTES);
+        have -= frames * CALL_BYTES;
+        memmove(in, in + frames * CALL_BYTES, have);
+    }
+}
+
+struct echo_state {
+    uint64_t sent;
+    uint64_t received;
+    size_t have;
+    char in[REPLY_BYTES * FRAMES_AT_ONCE];
+    char out[CALL_BYTES * WINDOW];
+};
+
+static void send_frames(int fd, struct echo_state *state)
+{
+    uint64_t room = state->received + WINDOW - state->sent;
+    uint64_t left = CALLS_PER_ROUND - state->sent;
+    uint64_t frames = room < left ? room : left;
+
+    for (uint64_t i = 0; i < frames; i++) {
+        uint64_t number = state->sent + i;
+
+        memcpy(state->out + i * CALL_BYTES, &number, sizeof(number));
+    }
+    if (frames > 0) {
+        bench_write(fd, state->out, frames * CALL_BYTES);
+        state->sent += frames;
+    }
+}
+
+static void receive_frames(int fd, struct echo_state *state)
+{
+    ssize_t got = read(fd, state->in + state->have, sizeof(state->in) - state->have);
+    size_t frames;
+
+    if (got <= 0) {
+        TDM_CHECK(tdm_fail(TDM_E_IO, "the echo ended"));
+    }
+    state->have += (size_t)got;
+    frames = state->have / REPLY_BYTES;
+    for (size_t i = 0; i < frames; i++) {
+        uint64_t number;
+
+        memcpy(&number, state->in + i * REPLY_BYTES, sizeof(number));
+        if (number != state->received++) {
+            TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "a wrong echo"));
+        }
+    }
+    state->have -= frames * REPLY_BYTES;
+    memmove(state->in, state->in + frames * REPLY_BYTES, state->have);
+}
+
+static double echoes_per_second(int fd)
+{
+    static struct echo_state state;
+    double begun = bench_seconds();
+
+    memset(&state, 0, sizeof(state));
+    while (state.received < CALLS_PER_ROUND) {
+        send_frames(fd, &state);
+        receive_frames(fd, &state);
+    }
+    return CALLS_PER_ROUND / (bench_seconds() - begun);
+}
+
+/* ---- the calls -------------------------------------------------------------------------- */
+
+static void take_result(tdm_ref *ref, int64_t expected)
+{
+    int64_t answer;
+
+    TDM_CHECK(tdm_get(ref, GET_TIMEOUT_MS, "i", &answer));
+    tdm_ref_release(ref);
+    if (answer != expected) {
+        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "sent %lld, got %lld", (long long)expected,
+                           (long long)answer));
+    }
+}
+
+static double calls_per_second(tdm_actor *actor)
+{
+    static tdm_ref *refs[WINDOW];
+    double begun = bench_seconds();
+
+    for (int64_t i = 0; i < CALLS_PER_ROUND; i++) {
+        tdm_ref **place = &refs[i % WINDOW];
+
+        if (i >= WINDOW) {
+            take_result(*place, INT64_MAX - (i - WINDOW));
+        }
+        TDM_CHECK(tdm_actor_call(actor, "echo", place, "i", INT64_MAX - i));
+    }
+    for (int64_t i = CALLS_PER_ROUND - WINDOW; i < CALLS_PER_ROUND; i++) {
+        take_result(refs[i % WINDOW], INT64_MAX - i);
+    }
+    return CALLS_PER_ROUND / (bench_seconds() - begun);
+}
+
+struct pair {
+    tdm_actor *actor;
+    pid_t actor_pid;
+    int fd; /* of the peer */
+    pid_t peer_pid;
+};
+
+static void measure_pair(const struct pair *pair, int core, struct bench_measure *measure)
+{
+    bench_pin(pair->actor_pid, core);
+    bench_pin(pair->peer_pid, core);
+    (void)calls_per_second(pair->actor);
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double calls = bench_ours_first(i) ? calls_per_second(pair->actor) : 0;
+        double echoes = echoes_per_second(pair->fd);
+
+        if (!bench_ours_first(i)) {
+            calls = calls_per_second(pair->actor);
+        }
+        bench_round(measure, calls, echoes);
+    }
+    bench_report(measure);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {{"echo", echo_frames}};
+    static struct bench_measure measure = {.name = "calls_pipelined",
+                                           .unit = "1/s",
+                                           .better = BENCH_MORE_IS_BETTER,
+                                           .against = "framed echo that batches",
+                                           .at_least = 0.2};
+    struct tdm_actor_info info;
+    tdm_runtime *runtime;
+    struct pair pair;
+
+    bench_peer_run(argc, argv, roles, 1);
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    bench_init(argc, argv);
+    TDM_CHECK(tdm_actor_create(runtime, "echo", NULL, &pair.actor, ""));
+    TDM_CHECK(tdm_actor_wait_ready(pair.actor, GET_TIMEOUT_MS));
+    tdm_actor_describe(pair.actor, &info);
+    pair.actor_pid = (pid_t)info.pid;
+    pair.fd = bench_peer_pair("echo", &pair.peer_pid);
+    bench_pin(0, 0);
+    measure_pair(&pair, bench_cores() > 1 ? 1 : 0, &measure);
+    bench_peer_kill(pair.peer_pid);
+    (void)close(pair.fd);
+    tdm_actor_destroy(pair.actor);
+    tdm_runtime_stop(runtime);
+    return bench_status();
+}

@@ -1,0 +1,171 @@
+/* output.c - bytes that wait to be written, and the descriptors that go with them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/error.h"
+#include "runtime/rpc/internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CHUNK_BYTES = 32 * 1024 };
+
+void tdm__output_init(struct output *output)
+{
+    TAILQ_INIT(&output->chunks);
+    output->size_bytes = 0;
+}
+
+static void close_fds(struct chunk *chunk)
+{
+    for (uint32_t i = 0; i < chunk->fds_count; i++) {
+        (void)close(chunk->fds[i]);
+    }
+    chunk->fds_count = 0;
+}
+
+static tdm_status take_fds(struct chunk *chunk, const int *fds, uint32_t fds_count)
+{
+    for (uint32_t i = 0; i < fds_count; i++) {
+        int copy = fcntl(fds[i], F_DUPFD_CLOEXEC, 0);
+
+        if (copy < 0) {
+            return tdm__fail_errno(errno, "fcntl: duplicating fd %d", fds[i]);
+        }
+        chunk->fds[chunk->fds_count++] = copy;
+    }
+    return TDM_OK;
+}
+
+static tdm_status add_chunk(struct output *output, size_t size, struct chunk **chunk_out)
+{
+    size_t capacity = size > CHUNK_BYTES ? size : CHUNK_BYTES;
+    struct chunk *chunk = malloc(sizeof(*chunk) + capacity);
+
+    if (chunk == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%zu bytes that wait to be sent", capacity);
+    }
+    chunk->capacity_bytes = capacity;
+    chunk->begin = 0;
+    chunk->end = 0;
+    chunk->fds_count = 0;
+    TAILQ_INSERT_TAIL(&output->chunks, chunk, link);
+    *chunk_out = chunk;
+    return TDM_OK;
+}
+
+static void remove_chunk(struct output *output, struct chunk *chunk)
+{
+    TAILQ_REMOVE(&output->chunks, chunk, link);
+    close_fds(chunk);
+    free(chunk);
+}
+
+/* A chunk with room.  Descriptors go with the first byte of a chunk, so they begin one. */
+static tdm_status find_room(struct output *output, size_t size, bool at_begin,
+                            struct chunk **chunk_out)
+{
+    struct chunk *last = TAILQ_LAST(&output->chunks, chunks);
+
+    if (last != NULL && last->capacity_bytes - last->end >= size &&
+        (!at_begin || last->end == 0)) {
+        *chunk_out = last;
+        return TDM_OK;
+    }
+    if (last != NULL && last->end == 0) {
+        remove_chunk(output, last);
+    }
+    return add_chunk(output, size, chunk_out);
+}
+
+static void copy_pieces(struct chunk *chunk, const struct iovec pieces[3], size_t skip)
+{
+    for (int i = 0; i < 3; i++) {
+        size_t skipped = skip < pieces[i].iov_len ? skip : pieces[i].iov_len;
+        size_t rest = pieces[i].iov_len - skipped;
+
+        if (rest > 0) {
+            memcpy(chunk->bytes + chunk->end, (const char *)pieces[i].iov_base + skipped, rest);
+        }
+        chunk->end += rest;
+        skip -= skipped;
+    }
+}
+
+tdm_status tdm__output_append(struct output *output, const struct iovec pieces[3], size_t skip,
+                              const int *fds, uint32_t fds_count)
+{
+    size_t size = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len - skip;
+    struct chunk *chunk;
+    tdm_status status;
+
+    TDM_TRY(find_room(output, size, fds_count > 0, &chunk));
+    status = take_fds(chunk, fds, fds_count);
+    if (status != TDM_OK) {
+        remove_chunk(output, chunk);
+        return status;
+    }
+    copy_pieces(chunk, pieces, skip);
+    output->size_bytes += size;
+    return TDM_OK;
+}
+
+size_t tdm__output_gather(const struct output *output, struct iovec pieces[OUTPUT_PIECES_MAX],
+                          const int **fds_out, uint32_t *fds_count_out)
+{
+    size_t count = 0;
+    struct chunk *chunk;
+
+    TAILQ_FOREACH(chunk, &output->chunks, link)
+    {
+        if (count == OUTPUT_PIECES_MAX || (count > 0 && chunk->fds_count > 0)) {
+            break;
+        }
+        if (count == 0) {
+            *fds_out = chunk->fds;
+            *fds_count_out = chunk->fds_count;
+        }
+        pieces[count].iov_base = chunk->bytes + chunk->begin;
+        pieces[count++].iov_len = chunk->end - chunk->begin;
+    }
+    return count;
+}
+
+/* The last one of the usual size stays, for what comes next. */
+static void chunk_done(struct output *output, struct chunk *chunk)
+{
+    if (TAILQ_NEXT(chunk, link) == NULL && chunk->capacity_bytes == CHUNK_BYTES) {
+        chunk->begin = 0;
+        chunk->end = 0;
+        return;
+    }
+    remove_chunk(output, chunk);
+}
+
+void tdm__output_forget(struct output *output, size_t sent_bytes)
+{
+    output->size_bytes -= sent_bytes;
+    while (sent_bytes > 0) {
+        struct chunk *chunk = TAILQ_FIRST(&output->chunks);
+        size_t rest = chunk->end - chunk->begin;
+
+        close_fds(chunk);
+        if (sent_bytes < rest) {
+            chunk->begin += sent_bytes;
+            return;
+        }
+        sent_bytes -= rest;
+        chunk_done(output, chunk);
+    }
+}
+
+void tdm__output_drop(struct output *output)
+{
+    struct chunk *chunk;
+
+    while ((chunk = TAILQ_FIRST(&output->chunks)) != NULL) {
+        remove_chunk(output, chunk);
+    }
+    output->size_bytes = 0;
+}
