@@ -99,7 +99,9 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
 
     TDM_TRY(tdm__actor_spec_make(class_name, options, arguments, &spec));
     spec->creator = runtime->self.id;
-    memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
+    if (spec->name_space[0] == '\0') {
+        memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
+    }
     status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
     if (status == TDM_OK) {
         status = ask_for_actor(link, spec);

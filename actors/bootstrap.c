@@ -14,7 +14,7 @@
 
 static void write_value(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
 {
-    tdm_write_array(writer, 8);
+    tdm_write_array(writer, 9);
     tdm_write_bytes(writer, bootstrap->token, sizeof(bootstrap->token));
     tdm_write_bytes(writer, bootstrap->node.bytes, sizeof(bootstrap->node.bytes));
     tdm_write_string(writer, bootstrap->node_name);
@@ -26,6 +26,7 @@ static void write_value(tdm_writer *writer, const struct tdm__bootstrap *bootstr
         tdm_write_uint(writer, bootstrap->gpu_indices[i]);
     }
     tdm__actor_spec_write(writer, bootstrap->spec);
+    tdm_write_uint(writer, bootstrap->incarnation);
 }
 
 static tdm_status write_all(int fd, struct tdm_bytes bytes)
@@ -92,7 +93,7 @@ static tdm_status read_value(const tdm_value *value, struct tdm__bootstrap *boot
     struct tdm_bytes node = tdm_value_bytes(tdm_value_at(value, 1));
     const tdm_value *gpus = tdm_value_at(value, 6);
 
-    if (tdm_value_count(value) != 8 || token.size_bytes != sizeof(bootstrap->token) ||
+    if (tdm_value_count(value) != 9 || token.size_bytes != sizeof(bootstrap->token) ||
         node.size_bytes != sizeof(bootstrap->node.bytes) ||
         tdm_value_count(gpus) > TDM__NODE_GPUS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "this worker's bootstrap record is malformed");
@@ -108,6 +109,7 @@ static tdm_status read_value(const tdm_value *value, struct tdm__bootstrap *boot
     for (uint32_t i = 0; i < bootstrap->gpus_count; i++) {
         bootstrap->gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
     }
+    bootstrap->incarnation = (uint32_t)tdm_value_uint(tdm_value_at(value, 8), 0);
     return tdm__actor_spec_read(tdm_value_at(value, 7), &bootstrap->spec);
 }
 

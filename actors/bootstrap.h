@@ -20,6 +20,7 @@ struct tdm__bootstrap {
     char listen_host[TDM__ADDRESS_BYTES]; /* "" or where to listen for other nodes */
     uint32_t gpus_count;
     uint32_t gpu_indices[TDM__NODE_GPUS_MAX];
+    uint32_t incarnation;         /* how often the actor was restarted so far */
     struct tdm__actor_spec *spec; /* owned */
 };
 

@@ -214,6 +214,9 @@ void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_ou
         .actor_name = runtime->actor_name,
         .gpus_count = runtime->gpus_count,
         .gpu_indices = runtime->gpu_indices,
+        .job_id = runtime->job_id,
+        .class_name = runtime->class_name,
+        .restarts_count = runtime->restarts_count,
     };
 }
 
@@ -284,6 +287,7 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
     TDM_TRY(driver_create(token, &runtime));
     (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s",
                    name_space == NULL ? "default" : name_space);
+    (void)tdm__id_text(&runtime->self.id, runtime->job_id);
     runtime->private_node = node;
     status = join_node(runtime, address, start_timeout_ms(options));
     if (status == TDM_OK) {

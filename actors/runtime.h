@@ -36,6 +36,9 @@ struct tdm_runtime {
     char name_space[TDM__ACTOR_NAME_BYTES];
     char actor_id[TDM__ID_TEXT_BYTES];
     char actor_name[TDM__ACTOR_NAME_BYTES];
+    char class_name[TDM__ACTOR_NAME_BYTES];
+    char job_id[TDM__ID_TEXT_BYTES];
+    uint32_t restarts_count;
     uint32_t gpus_count;
     uint32_t gpu_indices[TDM__RUNTIME_GPUS_MAX];
 

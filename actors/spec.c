@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CONCURRENCY_MAX = 100000, FIELDS = 24 };
+
 /* Copies a text of 0 … room-1 bytes; NULL is "". */
 static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
 {
@@ -105,11 +107,14 @@ static tdm_status set_paths(struct tdm__actor_spec *spec,
 static tdm_status set_resources(struct tdm__actor_spec *spec,
                                 const struct tdm_actor_options *options)
 {
-    TDM_TRY(tdm__resources_add(&spec->wanted, "CPU", options->num_cpus));
-    TDM_TRY(tdm__resources_add(&spec->wanted, "GPU", options->num_gpus));
+    struct tdm__resources *wanted = &spec->wish.wanted;
+
+    TDM_TRY(tdm__resources_add(wanted, "CPU", options->num_cpus));
+    TDM_TRY(tdm__resources_add(wanted, "GPU", options->num_gpus));
+    TDM_TRY(tdm__resources_add(wanted, "memory", (double)options->memory_bytes));
     for (uint32_t i = 0; i < TDM_ACTOR_RESOURCES_MAX && options->resources[i].name != NULL;
          i++) {
-        TDM_TRY(tdm__resources_add(&spec->wanted, options->resources[i].name,
+        TDM_TRY(tdm__resources_add(wanted, options->resources[i].name,
                                    options->resources[i].amount));
     }
     if (options->group != NULL) {
@@ -123,6 +128,91 @@ static tdm_status set_resources(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
+/* Names are parts of a key in the store. */
+static tdm_status check_name(const char *what, const char *name, const char *forbidden)
+{
+    for (const char *byte = name; *byte != '\0'; byte++) {
+        if (*byte <= ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
+            return tdm__fail(TDM_E_INVAL,
+                             "%s \"%.63s\": printable ASCII without spaces and \"%s\"", what,
+                             name, forbidden);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status set_names(struct tdm__actor_spec *spec,
+                            const struct tdm_actor_options *options)
+{
+    TDM_TRY(copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(copy_text("name space", options->name_space, spec->name_space,
+                      sizeof(spec->name_space)));
+    TDM_TRY(check_name("actor name", spec->name, "*"));
+    TDM_TRY(check_name("name space", spec->name_space, "*/"));
+    if (options->get_if_exists != 0 && spec->name[0] == '\0') {
+        return tdm__fail(TDM_E_INVAL, "get_if_exists needs a name");
+    }
+    spec->get_if_exists = options->get_if_exists != 0;
+    return TDM_OK;
+}
+
+static tdm_status check_count(const char *what, int32_t count)
+{
+    return count >= -1 ? TDM_OK
+                       : tdm__fail(TDM_E_INVAL, "%s %d: 0 or more, or -1 for no limit", what,
+                                   (int)count);
+}
+
+static tdm_status set_limits(struct tdm__actor_spec *spec,
+                             const struct tdm_actor_options *options)
+{
+    TDM_TRY(check_count("max_restarts", options->max_restarts));
+    TDM_TRY(check_count("max_task_retries", options->max_task_retries));
+    if (options->max_concurrency > CONCURRENCY_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "max_concurrency %u, at most %d",
+                         options->max_concurrency, (int)CONCURRENCY_MAX);
+    }
+    spec->max_restarts = options->max_restarts;
+    spec->max_task_retries = options->max_task_retries;
+    spec->max_concurrency = options->max_concurrency;
+    spec->max_pending_calls = options->max_pending_calls;
+    return TDM_OK;
+}
+
+static bool is_scheduling(int64_t number)
+{
+    return number >= TDM_SCHEDULE_DEFAULT && number <= TDM_SCHEDULE_NODE_SOFT;
+}
+
+static tdm_status set_scheduling(struct tdm__actor_spec *spec,
+                                 const struct tdm_actor_options *options)
+{
+    bool names_node = options->scheduling == TDM_SCHEDULE_NODE ||
+                      options->scheduling == TDM_SCHEDULE_NODE_SOFT;
+
+    if (!is_scheduling(options->scheduling)) {
+        return tdm__fail(TDM_E_INVAL, "scheduling %d: there are 0 to %d",
+                         (int)options->scheduling, (int)TDM_SCHEDULE_NODE_SOFT);
+    }
+    if (names_node != (options->node_id != NULL)) {
+        return tdm__fail(TDM_E_INVAL, "a node_id goes with TDM_SCHEDULE_NODE and …_SOFT, and "
+                                      "with nothing else");
+    }
+    if (options->group != NULL &&
+        (options->scheduling != TDM_SCHEDULE_DEFAULT || options->labels[0] != NULL)) {
+        return tdm__fail(TDM_E_INVAL, "an actor in a placement group lies where its bundle "
+                                      "does: no scheduling, no labels");
+    }
+    spec->wish.scheduling = options->scheduling;
+    if (names_node) {
+        TDM_TRY(tdm__wrap(tdm__id_parse(options->node_id, &spec->wish.node), "node_id"));
+    }
+    for (uint32_t i = 0; i < TDM_LABELS_MAX && options->labels[i] != NULL; i++) {
+        TDM_TRY(tdm__labels_add_wish(&spec->wish.labels, options->labels[i]));
+    }
+    return TDM_OK;
+}
+
 static tdm_status fill_spec(struct tdm__actor_spec *spec, const char *class_name,
                             const struct tdm_actor_options *options, struct tdm_bytes arguments)
 {
@@ -131,7 +221,9 @@ static tdm_status fill_spec(struct tdm__actor_spec *spec, const char *class_name
     }
     TDM_TRY(tdm__id_make(&spec->id));
     TDM_TRY(copy_text("class name", class_name, spec->class_name, sizeof(spec->class_name)));
-    TDM_TRY(copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(set_names(spec, options));
+    TDM_TRY(set_limits(spec, options));
+    TDM_TRY(set_scheduling(spec, options));
     TDM_TRY(set_paths(spec, options));
     TDM_TRY(set_resources(spec, options));
     for (uint32_t i = 0; i < TDM_ACTOR_ENVIRONMENT_MAX && options->environment[i] != NULL;
@@ -183,13 +275,13 @@ static void write_id(tdm_writer *writer, const struct tdm__id *id)
 
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec)
 {
-    tdm_write_array(writer, 15);
+    tdm_write_array(writer, FIELDS);
     write_id(writer, &spec->id);
     write_id(writer, &spec->creator);
     tdm_write_string(writer, spec->name);
     tdm_write_string(writer, spec->name_space);
     tdm_write_string(writer, spec->class_name);
-    tdm__resources_write(writer, &spec->wanted);
+    tdm__resources_write(writer, &spec->wish.wanted);
     write_id(writer, &spec->group);
     tdm_write_uint(writer, spec->bundle);
     tdm_write_string(writer, spec->program);
@@ -202,6 +294,15 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     tdm_write_bool(writer, spec->keep_visible_devices);
     tdm_write_bool(writer, spec->detached);
     tdm_write_bytes(writer, spec->arguments, spec->arguments_bytes);
+    write_id(writer, &spec->job);
+    tdm_write_int(writer, spec->wish.scheduling);
+    write_id(writer, &spec->wish.node);
+    tdm__labels_write(writer, &spec->wish.labels);
+    tdm_write_bool(writer, spec->get_if_exists);
+    tdm_write_int(writer, spec->max_restarts);
+    tdm_write_int(writer, spec->max_task_retries);
+    tdm_write_uint(writer, spec->max_concurrency);
+    tdm_write_uint(writer, spec->max_pending_calls);
 }
 
 static tdm_status read_id(const tdm_value *value, const char *what, struct tdm__id *id)
@@ -232,25 +333,50 @@ static tdm_status read_texts(const tdm_value *value, struct tdm__actor_spec *spe
                      spec->directory, sizeof(spec->directory));
 }
 
+static tdm_status read_wish(const tdm_value *value, struct tdm__actor_spec *spec)
+{
+    int64_t scheduling = tdm_value_int(tdm_value_at(value, 16), -1);
+
+    if (!is_scheduling(scheduling)) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %lld",
+                         (long long)scheduling);
+    }
+    spec->wish.scheduling = (enum tdm_scheduling)scheduling;
+    TDM_TRY(read_id(tdm_value_at(value, 17), "node", &spec->wish.node));
+    TDM_TRY(tdm__labels_read(tdm_value_at(value, 18), &spec->wish.labels));
+    return tdm__resources_read(tdm_value_at(value, 5), &spec->wish.wanted);
+}
+
+static void read_limits(const tdm_value *value, struct tdm__actor_spec *spec)
+{
+    spec->max_restarts = (int32_t)tdm_value_int(tdm_value_at(value, 20), 0);
+    spec->max_task_retries = (int32_t)tdm_value_int(tdm_value_at(value, 21), 0);
+    spec->max_concurrency = (uint32_t)tdm_value_uint(tdm_value_at(value, 22), 0);
+    spec->max_pending_calls = (uint32_t)tdm_value_uint(tdm_value_at(value, 23), 0);
+}
+
 static tdm_status read_spec(const tdm_value *value, struct tdm__actor_spec *spec)
 {
     const tdm_value *environment = tdm_value_at(value, 11);
 
-    if (tdm_value_count(value) != 15) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor description of %u values, not 15",
-                         tdm_value_count(value));
+    if (tdm_value_count(value) != FIELDS) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor description of %u values, not %d",
+                         tdm_value_count(value), (int)FIELDS);
     }
     TDM_TRY(read_id(tdm_value_at(value, 0), "id", &spec->id));
     TDM_TRY(read_id(tdm_value_at(value, 1), "creator", &spec->creator));
     TDM_TRY(read_id(tdm_value_at(value, 6), "group", &spec->group));
     TDM_TRY(read_texts(value, spec));
-    TDM_TRY(tdm__resources_read(tdm_value_at(value, 5), &spec->wanted));
+    TDM_TRY(read_id(tdm_value_at(value, 15), "job", &spec->job));
+    TDM_TRY(read_wish(value, spec));
+    read_limits(value, spec);
     spec->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 7), 0);
     for (uint32_t i = 0; i < tdm_value_count(environment); i++) {
         TDM_TRY(add_environment(spec, tdm_value_string(tdm_value_at(environment, i), "")));
     }
     spec->keep_visible_devices = tdm_value_bool(tdm_value_at(value, 12), 0) != 0;
     spec->detached = tdm_value_bool(tdm_value_at(value, 13), 0) != 0;
+    spec->get_if_exists = tdm_value_bool(tdm_value_at(value, 19), 0) != 0;
     return set_arguments(spec, tdm_value_bytes(tdm_value_at(value, 14)));
 }
 

@@ -5,7 +5,7 @@
 
 #include "runtime/file.h"
 #include "runtime/id.h"
-#include "scheduler/resources.h"
+#include "scheduler/placement.h"
 
 #include <stdbool.h>
 #include <tandem/actor.h>
@@ -18,11 +18,12 @@ enum {
 struct tdm__actor_spec {
     struct tdm__id id;
     struct tdm__id creator; /* the process that asked; the actor ends with it unless detached */
+    struct tdm__id job;     /* the driver that began it all */
     char name[TDM__ACTOR_NAME_BYTES]; /* "" for none */
     char name_space[TDM__ACTOR_NAME_BYTES];
     char class_name[TDM__ACTOR_NAME_BYTES];
-    struct tdm__resources wanted;
-    struct tdm__id group; /* none: anywhere */
+    struct tdm__placement_wish wish; /* `home` is filled by the node that places it */
+    struct tdm__id group;            /* none: anywhere */
     uint32_t bundle;
     char program[TDM__PATH_BYTES];   /* "": the worker program that comes with the daemon */
     char library[TDM__PATH_BYTES];   /* "": the class is in the program */
@@ -31,7 +32,12 @@ struct tdm__actor_spec {
     char *environment[TDM_ACTOR_ENVIRONMENT_MAX]; /* owned; "NAME=value" */
     bool keep_visible_devices;
     bool detached;
-    void *arguments; /* owned: one packed array */
+    bool get_if_exists;
+    int32_t max_restarts;       /* -1: without end */
+    int32_t max_task_retries;   /* likewise */
+    uint32_t max_concurrency;   /* 0: the class's default */
+    uint32_t max_pending_calls; /* 0: no limit */
+    void *arguments;            /* owned: one packed array */
     size_t arguments_bytes;
 };
 

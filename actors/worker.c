@@ -172,6 +172,9 @@ static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *boot
     (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", bootstrap->directory);
     (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s", spec->name_space);
     (void)snprintf(runtime->actor_name, sizeof(runtime->actor_name), "%s", spec->name);
+    (void)snprintf(runtime->class_name, sizeof(runtime->class_name), "%s", spec->class_name);
+    (void)tdm__id_text(&spec->job, runtime->job_id);
+    runtime->restarts_count = bootstrap->incarnation;
     runtime->gpus_count = bootstrap->gpus_count;
     memcpy(runtime->gpu_indices, bootstrap->gpu_indices, sizeof(runtime->gpu_indices));
 }

@@ -11,26 +11,32 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20 };
+enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
 #define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
 
 static void print_help(void)
 {
-    (void)printf("usage: tandemd [options]        the daemon of one node\n"
-                 "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
-                 "                     without it, one of its own\n"
-                 "  --cluster NAME     prefix of every key in Redis (tandem)\n"
-                 "  --listen HOST      also talk TCP, at this address\n"
-                 "  --port N           at this port (any)\n"
-                 "  --name NAME        of the node (the host's name)\n"
-                 "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
-                 "  --cpus N           that the node offers (all)\n"
-                 "  --gpus N           virtual GPUs that it offers (%d)\n"
-                 "  --gpu-bytes N      of memory on each (%llu)\n"
-                 "  --resource NAME=N  that it offers too; may be repeated\n"
-                 "  --print-logs       what workers print comes out here, prefixed\n"
-                 "  --private          end with the process at the other end of descriptor 3\n",
-                 (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
+    (void)printf(
+        "usage: tandemd [options]        the daemon of one node\n"
+        "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
+        "                     without it, one of its own\n"
+        "  --cluster NAME     prefix of every key in Redis (tandem)\n"
+        "  --listen HOST      also talk TCP, at this address\n"
+        "  --port N           at this port (any)\n"
+        "  --name NAME        of the node (the host's name)\n"
+        "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
+        "  --cpus N           that the node offers (all)\n"
+        "  --gpus N           virtual GPUs that it offers (%d)\n"
+        "  --gpu-bytes N      of memory on each (%llu)\n"
+        "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
+        "  --resource NAME=N  that it offers too; may be repeated\n"
+        "  --labels A=B,…     of the node, for actors to choose it by\n"
+        "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
+        "                     (30000; 0: never)\n"
+        "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
+        "  --print-logs       what workers print comes out here, prefixed\n"
+        "  --private          end with the process at the other end of descriptor 3\n",
+        (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
 }
 
 static bool read_number(const char *name, const char *text, uint64_t max, uint64_t *number_out)
@@ -87,6 +93,37 @@ static bool read_resource(const char *text, size_t length, struct tdm__resources
         return false;
     }
     return true;
+}
+
+/* "zone=a,disk=ssd"; may be repeated. */
+static bool read_labels(const char *text, struct tdm__labels *labels)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, ",");
+        char label[TDM__LABEL_BYTES + 1];
+
+        (void)snprintf(label, sizeof(label), "%.*s", (int)length, text);
+        if (tdm__labels_add(labels, label) != TDM_OK) {
+            (void)fprintf(stderr, "tandemd: --labels: %s\n", tdm_error_detail());
+            return false;
+        }
+        text += length + (text[length] == ',' ? 1 : 0);
+    }
+    return true;
+}
+
+/* "SEED,N" */
+static bool read_faults(char *text, struct cli_daemon_options *options)
+{
+    char *comma = strchr(text, ',');
+
+    if (comma == NULL) {
+        (void)fprintf(stderr, "tandemd: --store-faults wants SEED,N, not \"%s\"\n", text);
+        return false;
+    }
+    *comma = '\0';
+    return read_number("store-faults", text, UINT64_MAX, &options->fault_seed) &&
+           read_count("store-faults", comma + 1, 1000000, &options->fault_one_in);
 }
 
 /* TANDEM_RESOURCES: "disk=2,licence=1". */
@@ -151,6 +188,14 @@ static bool read_option(int letter, struct cli_daemon_options *options)
         return read_number("gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
     case 'R':
         return read_resource(optarg, strlen(optarg), &options->resources);
+    case 'M':
+        return read_number("memory-bytes", optarg, UINT64_MAX >> 20, &options->memory_bytes);
+    case 'L':
+        return read_labels(optarg, &options->labels);
+    case 'H':
+        return read_count("health-timeout-ms", optarg, INT32_MAX, &options->health_timeout_ms);
+    case 'F':
+        return read_faults(optarg, options);
     case 'h':
         print_help();
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
@@ -191,11 +236,23 @@ static int next_letter(int argc, char **argv)
         {"gpus", required_argument, NULL, 'G'},
         {"gpu-bytes", required_argument, NULL, 'B'},
         {"resource", required_argument, NULL, 'R'},
+        {"memory-bytes", required_argument, NULL, 'M'},
+        {"labels", required_argument, NULL, 'L'},
+        {"health-timeout-ms", required_argument, NULL, 'H'},
+        {"store-faults", required_argument, NULL, 'F'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
 
     return getopt_long(argc, argv, "", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
+}
+
+static uint64_t memory_default(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page_bytes = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 10 * 7 : 0;
 }
 
 bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
@@ -204,7 +261,9 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     struct cli_daemon_options options = {.cluster = "tandem",
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
                                          .gpus = GPUS_DEFAULT,
-                                         .gpu_bytes = GPU_BYTES_DEFAULT};
+                                         .gpu_bytes = GPU_BYTES_DEFAULT,
+                                         .memory_bytes = memory_default(),
+                                         .health_timeout_ms = HEALTH_DEFAULT_MS};
     int letter;
 
     (void)gethostname(options.name, sizeof(options.name) - 1);

@@ -22,6 +22,11 @@ struct cli_daemon_options {
     uint64_t gpu_bytes; /* of each; a multiple of 2 MiB */
     char name[64];
     struct tdm__resources resources; /* named ones only */
+    uint64_t memory_bytes;           /* of the host, for actors */
+    struct tdm__labels labels;
+    uint32_t health_timeout_ms; /* 0: never */
+    uint64_t fault_seed;   /* for tests: one in `fault_one_in` (0: none) of the store's ... */
+    uint32_t fault_one_in; /* ... operations is lost, answered for nobody, or delayed */
 };
 
 /* Prints what is wrong, or the help that was asked for, and returns false. */

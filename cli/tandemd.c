@@ -34,6 +34,7 @@ struct daemon {
     char directory[PATH_MAX];
     struct tdm__loop *loop;
     struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
+    struct tdm__store *real_store;     /* under the faulty one of a test; else NULL */
     struct tdm__store *store;
     struct tdm__rpc *rpc;
     struct tdm__services services;
@@ -137,8 +138,15 @@ static tdm_status open_store(struct daemon *daemon)
         TDM_TRY(tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis));
         url = tdm__redis_embedded_url(daemon->redis);
     }
-    return tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
-                                 &daemon->store);
+    TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
+                                  &daemon->store));
+    if (daemon->options.fault_one_in > 0) {
+        daemon->real_store = daemon->store;
+        return tdm__store_faulty_open(daemon->loop, daemon->real_store,
+                                      daemon->options.fault_seed, daemon->options.fault_one_in,
+                                      &daemon->store);
+    }
+    return TDM_OK;
 }
 
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
@@ -221,6 +229,9 @@ static tdm_status describe_node(struct daemon *daemon)
 
     TDM_TRY(tdm__resources_add(&totals, "CPU", daemon->options.cpus));
     TDM_TRY(tdm__resources_add(&totals, "GPU", daemon->options.gpus));
+    TDM_TRY(tdm__resources_add(&totals, "memory", (double)daemon->options.memory_bytes));
+    node->totals.labels = daemon->options.labels;
+    node->health_timeout_ms = daemon->options.health_timeout_ms;
     TDM_TRY(tdm__pool_init(&node->totals.pool, &totals));
     (void)snprintf(node->record.name, sizeof(node->record.name), "%s", daemon->options.name);
     (void)snprintf(node->totals.name, sizeof(node->totals.name), "%s", daemon->options.name);
@@ -346,6 +357,9 @@ static void daemon_free(struct daemon *daemon)
     if (daemon->store != NULL) {
         daemon->store->ops->close(daemon->store);
         daemon->node.store = NULL;
+    }
+    if (daemon->real_store != NULL) {
+        daemon->real_store->ops->close(daemon->real_store);
     }
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);

@@ -454,40 +454,99 @@ tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t
     return status;
 }
 
+static bool is_allowed(const struct tdm__node_resources *node,
+                       const struct tdm__placement_wish *wish)
+{
+    return (wish->scheduling != TDM_SCHEDULE_NODE || tdm__id_equal(&node->id, &wish->node)) &&
+           tdm__labels_match(&node->labels, &wish->labels);
+}
+
+/* How much a node where the actor fits is to be had: the smallest is taken. */
+static int64_t reluctance(const struct tdm__node_resources *node,
+                          const struct tdm__placement_wish *wish)
+{
+    bool is_wanted =
+        wish->scheduling == TDM_SCHEDULE_NODE_SOFT && tdm__id_equal(&node->id, &wish->node);
+
+    if (wish->scheduling == TDM_SCHEDULE_SPREAD) {
+        return node->actors_count;
+    }
+    if (is_wanted) {
+        return -2;
+    }
+    return tdm__id_equal(&node->id, &wish->home) ? -1 : node->pool.cpu.free;
+}
+
 /* Index of the node to take, or nodes_count if none holds it now. */
 static uint32_t pick_node(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                          const struct tdm__resources *wanted, const struct tdm__id *home)
+                          const struct tdm__placement_wish *wish)
 {
     uint32_t best = nodes_count;
 
     for (uint32_t i = 0; i < nodes_count; i++) {
-        if (!tdm__pool_fits(&nodes[i].pool, wanted)) {
-            continue;
-        }
-        if (tdm__id_equal(&nodes[i].id, home)) {
-            return i;
-        }
-        if (best == nodes_count || nodes[i].pool.cpu.free > nodes[best].pool.cpu.free) {
+        if (is_allowed(&nodes[i], wish) && tdm__pool_fits(&nodes[i].pool, &wish->wanted) &&
+            (best == nodes_count ||
+             reluctance(&nodes[i], wish) < reluctance(&nodes[best], wish))) {
             best = i;
         }
     }
     return best;
 }
 
+static tdm_status refuse_all(const struct tdm__placement_wish *wish)
+{
+    char text[TDM__ID_TEXT_BYTES];
+
+    if (wish->scheduling == TDM_SCHEDULE_NODE) {
+        return tdm__fail(TDM_E_NO_RESOURCES,
+                         "node %s is not in the cluster, or its labels are not as wished",
+                         tdm__id_text(&wish->node, text));
+    }
+    if (wish->labels.count == 0) {
+        return tdm__fail(TDM_E_NO_RESOURCES, "there are no nodes");
+    }
+    return tdm__fail(TDM_E_NO_RESOURCES, "no node has labels as wished, the first being \"%s\"",
+                     wish->labels.texts[0]);
+}
+
+/* The plan of one bundle over the nodes that are allowed fails for the same reason, and words
+ * it. */
+static tdm_status refuse_actor(const struct tdm__node_resources *nodes, uint32_t nodes_count,
+                               const struct tdm__placement_wish *wish)
+{
+    struct tdm__node_resources *allowed = calloc(nodes_count + 1, sizeof(*allowed));
+    struct tdm__bundle_place place;
+    uint32_t allowed_count = 0;
+    tdm_status status;
+
+    if (allowed == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a plan over %u nodes", nodes_count);
+    }
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (is_allowed(&nodes[i], wish)) {
+            allowed[allowed_count++] = nodes[i];
+        }
+    }
+    status = allowed_count == 0 ? refuse_all(wish)
+                                : tdm__placement_plan(allowed, allowed_count, &wish->wanted, 1,
+                                                      TDM_PACK, &place);
+    free(allowed);
+    return status;
+}
+
 tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__resources *wanted, const struct tdm__id *home,
+                               const struct tdm__placement_wish *wish,
                                struct tdm__bundle_place *place_out)
 {
-    uint32_t node = pick_node(nodes, nodes_count, wanted, home);
+    uint32_t node = pick_node(nodes, nodes_count, wish);
     struct tdm__pool pool;
     bool taken;
 
-    if (node ==
-        nodes_count) { /* the plan of one bundle fails for the same reason, and words it */
-        return tdm__placement_plan(nodes, nodes_count, wanted, 1, TDM_PACK, place_out);
+    if (node == nodes_count) {
+        return refuse_actor(nodes, nodes_count, wish);
     }
     pool = nodes[node].pool;
-    taken = tdm__pool_take(&pool, wanted, &place_out->grant);
+    taken = tdm__pool_take(&pool, &wish->wanted, &place_out->grant);
     TDM_ASSERT(taken);
     place_out->node = node;
     return TDM_OK;

@@ -40,10 +40,25 @@ tdm_status tdm__placement_plan(const struct tdm__node_resources *nodes, uint32_t
                                enum tdm_placement_strategy strategy,
                                struct tdm__bundle_place *places_out);
 
-/* Finds a place for one actor without a group: the node `home` if it fits there, else the node
- * with the most free CPU among those where it fits, the first on ties. */
+/* What an actor without a group asks for. */
+struct tdm__placement_wish {
+    struct tdm__resources wanted;
+    struct tdm__id home; /* the node of its creator */
+    enum tdm_scheduling scheduling;
+    struct tdm__id node; /* for TDM_SCHEDULE_NODE and …_SOFT */
+    struct tdm__labels labels;
+};
+
+/* Finds a place for one actor, among the nodes whose labels are as it wishes:
+ *
+ *   DEFAULT    `home` if it fits there, else the node with the least free CPU where it fits
+ *   SPREAD     the node with the fewest actors where it fits
+ *   NODE       `node` or none
+ *   NODE_SOFT  `node` if it fits there, else as by default
+ *
+ * The first node on ties. */
 tdm_status tdm__placement_pick(const struct tdm__node_resources *nodes, uint32_t nodes_count,
-                               const struct tdm__resources *wanted, const struct tdm__id *home,
+                               const struct tdm__placement_wish *wish,
                                struct tdm__bundle_place *place_out);
 
 #endif

@@ -151,7 +151,7 @@ static void write_actor(tdm_writer *writer, const void *source)
 {
     const struct tdm__actor_record *actor = source;
 
-    tdm_write_array(writer, 7);
+    tdm_write_array(writer, 9);
     write_id(writer, &actor->actor);
     write_id(writer, &actor->node);
     write_id(writer, &actor->group);
@@ -159,6 +159,8 @@ static void write_actor(tdm_writer *writer, const void *source)
     tdm__grant_write(writer, &actor->grant);
     tdm_write_string(writer, actor->name_key);
     tdm_write_string(writer, actor->class_name);
+    write_id(writer, &actor->home);
+    tdm_write_bool(writer, actor->returns);
 }
 
 static tdm_status read_actor(const tdm_value *value, void *target)
@@ -171,7 +173,10 @@ static tdm_status read_actor(const tdm_value *value, void *target)
     actor->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
     TDM_TRY(tdm__grant_read(tdm_value_at(value, 4), &actor->grant));
     TDM_TRY(read_text(tdm_value_at(value, 5), actor->name_key, sizeof(actor->name_key)));
-    return read_text(tdm_value_at(value, 6), actor->class_name, sizeof(actor->class_name));
+    TDM_TRY(read_text(tdm_value_at(value, 6), actor->class_name, sizeof(actor->class_name)));
+    TDM_TRY(read_id(tdm_value_at(value, 7), &actor->home));
+    actor->returns = tdm_value_bool(tdm_value_at(value, 8), 0) != 0;
+    return TDM_OK;
 }
 
 tdm_status tdm__actor_record_read(const struct tdm__record *record,

@@ -45,6 +45,8 @@ struct tdm__actor_record {
     struct tdm__grant grant;
     char name_key[TDM__STORE_KEY_BYTES]; /* "" for none */
     char class_name[64];
+    struct tdm__id home; /* the node that asked for it, and makes it anew ... */
+    bool returns;        /* ... if its own node is lost */
 };
 tdm_status tdm__actor_record_read(const struct tdm__record *record,
                                   struct tdm__actor_record *actor_out);

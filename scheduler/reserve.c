@@ -53,6 +53,7 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
     for (uint32_t i = 0; i < join->grants_count; i++) {
         TDM_TRY(tdm__pool_take_grant(&node.pool, &join->grants[i]));
     }
+    node.actors_count = join->grants_count;
     TDM_TRY(tdm__node_record_put(txn, &join->record));
     return tdm__free_record_put(txn, &node);
 }
@@ -119,13 +120,14 @@ static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
 
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     status = tdm__placement_pick(snapshot.resources, snapshot.nodes_count,
-                                 &placing->request.wanted, &placing->request.home, &place);
+                                 &placing->request.wish, &place);
     if (status == TDM_OK) {
         struct tdm__node_resources *node = &snapshot.resources[place.node];
 
         placing->reserved.node = snapshot.nodes[place.node];
         placing->reserved.grant = place.grant;
         status = tdm__pool_take_grant(&node->pool, &place.grant);
+        node->actors_count++;
         if (status == TDM_OK) {
             status = tdm__free_record_put(txn, node);
         }
@@ -148,15 +150,16 @@ static tdm_status take_from_bundle(struct placing *placing, struct tdm__group_re
     }
     bundle = &group->bundles[placing->request.bundle];
     placing->reserved.node.id = bundle->node;
-    if (tdm__pool_take(&bundle->pool, &placing->request.wanted, &placing->reserved.grant)) {
+    if (tdm__pool_take(&bundle->pool, &placing->request.wish.wanted,
+                       &placing->reserved.grant)) {
         return TDM_OK;
     }
     tdm__pool_describe(&bundle->pool, &available);
-    tdm__resources_describe(&placing->request.wanted, &wanted);
+    tdm__resources_describe(&placing->request.wish.wanted, &wanted);
     tdm__pool_make_empty(&bundle->pool);
     return tdm__fail(
-        tdm__pool_fits(&bundle->pool, &placing->request.wanted) ? TDM_E_AGAIN
-                                                                : TDM_E_NO_RESOURCES,
+        tdm__pool_fits(&bundle->pool, &placing->request.wish.wanted) ? TDM_E_AGAIN
+                                                                     : TDM_E_NO_RESOURCES,
         "bundle %u cannot hold %s: it has %s", placing->request.bundle, wanted_text, free_text);
 }
 
@@ -187,19 +190,29 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
-/* A name belongs to an actor whose node is there: a node that was lost lets go of its names. */
-static tdm_status check_name(const struct tdm__txn *txn, const char *name_key)
+static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
 {
+    char key[TDM__STORE_KEY_BYTES];
+
+    return tdm__txn_find(txn, tdm__store_key("node", node, key)) != NULL;
+}
+
+/* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
+ * but for those of actors that another node makes anew. */
+static tdm_status check_name(const struct tdm__txn *txn,
+                             const struct tdm__reserve_actor *request)
+{
+    const char *name_key = request->name_key;
     const struct tdm__record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find(txn, name_key);
     struct tdm__actor_record holder;
-    char key[TDM__STORE_KEY_BYTES];
 
     if (record == NULL) {
         return TDM_OK;
     }
     TDM_TRY(tdm__actor_record_read(record, &holder));
-    if (tdm__txn_find(txn, tdm__store_key("node", &holder.node, key)) == NULL) {
+    if (tdm__id_equal(&holder.actor, &request->actor) ||
+        (!is_there(txn, &holder.node) && !(holder.returns && is_there(txn, &holder.home)))) {
         return TDM_OK;
     }
     return tdm__fail(TDM_E_EXISTS, "the name %s is taken", strrchr(name_key, '/') + 1);
@@ -209,10 +222,13 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 {
     struct placing *placing = arg;
     const struct tdm__reserve_actor *request = &placing->request;
-    struct tdm__actor_record actor = {
-        .group = request->group, .bundle = request->bundle, .actor = request->actor};
+    struct tdm__actor_record actor = {.group = request->group,
+                                      .bundle = request->bundle,
+                                      .actor = request->actor,
+                                      .home = request->wish.home,
+                                      .returns = request->returns};
 
-    TDM_TRY(check_name(txn, request->name_key));
+    TDM_TRY(check_name(txn, request));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
                                              : place_in_group(placing, txn));
     actor.node = placing->reserved.node.id;
@@ -279,6 +295,7 @@ static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *
     }
     TDM_TRY(tdm__free_record_read(record, &node));
     TDM_TRY(tdm__pool_give_back(&node.pool, grant));
+    node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
 
@@ -324,12 +341,18 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
     struct leaving *leaving = arg;
     const struct tdm__actor_record *actor = &leaving->actor;
     char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key));
+    struct tdm__actor_record now;
 
-    if (tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key)) == NULL) {
+    if (record == NULL) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__txn_delete(txn, key));
-    TDM_TRY(give_name_back(txn, actor));
+    TDM_TRY(tdm__actor_record_read(record, &now));
+    if (tdm__id_equal(&now.node, &actor->node)) { /* else it lives on elsewhere by now */
+        TDM_TRY(tdm__txn_delete(txn, key));
+        TDM_TRY(give_name_back(txn, actor));
+    }
     return tdm__id_is_none(&actor->group) ? give_back_to_node(txn, &actor->node, &actor->grant)
                                           : give_back_to_bundle(txn, actor);
 }

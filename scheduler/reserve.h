@@ -22,10 +22,10 @@ tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
 /* A place for one actor. */
 struct tdm__reserve_actor {
     struct tdm__id actor;
-    struct tdm__id home;  /* the node that asks: preferred */
-    struct tdm__id group; /* none: anywhere */
+    struct tdm__placement_wish wish; /* `home` is the node that asks */
+    struct tdm__id group;            /* none: anywhere */
     uint32_t bundle;
-    struct tdm__resources wanted;
+    bool returns;                        /* see struct tdm__actor_record */
     char name_key[TDM__STORE_KEY_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
     char class_name[64];
 };
@@ -33,8 +33,9 @@ struct tdm__reserved {
     struct tdm__node_record node;
     struct tdm__grant grant;
 };
-/* `reserved` is set on TDM_OK; else `detail` says what is missing: TDM_E_AGAIN (busy now),
- * TDM_E_NO_RESOURCES (never), TDM_E_EXISTS, TDM_E_NOT_FOUND (no such group). */
+/* An actor whose node was lost takes its next place by the same request: what it held went with
+ * its node.  `reserved` is set on TDM_OK; else `detail` says what is missing: TDM_E_AGAIN (busy
+ * now), TDM_E_NO_RESOURCES (never), TDM_E_EXISTS, TDM_E_NOT_FOUND (no such group). */
 typedef void tdm__reserve_actor_done(void *arg, tdm_status status, const char *detail,
                                      const struct tdm__reserved *reserved);
 tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,

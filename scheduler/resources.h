@@ -5,6 +5,7 @@
 
 #include "runtime/id.h"
 #include "runtime/text.h"
+#include "scheduler/labels.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +21,8 @@ enum {
     TDM__NODE_NAME_BYTES = 64,     /* with the NUL */
     TDM__NODE_GPUS_MAX = TDM_BUNDLE_GPUS_MAX
 };
-#define TDM__RESOURCE_AMOUNT_MAX (INT64_C(1000000000) * TDM__RESOURCE_ONE)
+/* Enough for bytes of memory. */
+#define TDM__RESOURCE_AMOUNT_MAX (INT64_C(100000000000000) * TDM__RESOURCE_ONE)
 
 struct tdm__custom_resource {
     char name[TDM__RESOURCE_NAME_BYTES];
@@ -67,6 +69,8 @@ struct tdm__node_resources {
     struct tdm__id id;
     char name[TDM__NODE_NAME_BYTES];
     struct tdm__pool pool;
+    uint32_t actors_count; /* placed there outside groups */
+    struct tdm__labels labels;
 };
 
 /* ---- requests --------------------------------------------------------------------------- */

@@ -75,10 +75,12 @@ void tdm__pool_write(tdm_writer *writer, const struct tdm__pool *pool)
 
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node)
 {
-    tdm_write_array(writer, 3);
+    tdm_write_array(writer, 5);
     tdm_write_bytes(writer, node->id.bytes, sizeof(node->id.bytes));
     tdm_write_string(writer, node->name);
     tdm__pool_write(writer, &node->pool);
+    tdm_write_uint(writer, node->actors_count);
+    tdm__labels_write(writer, &node->labels);
 }
 
 /* ---- reading: nothing of what came is believed ------------------------------------------ */
@@ -268,7 +270,7 @@ tdm_status tdm__node_resources_read(const tdm_value *value,
     const char *name = tdm_value_string(tdm_value_at(value, 1), "");
     size_t length = strnlen(name, TDM__NODE_NAME_BYTES);
 
-    TDM_TRY(check_array(value, 3, what));
+    TDM_TRY(check_array(value, 5, what));
     if (id.size_bytes != sizeof(node.id.bytes)) {
         return malformed(what, "an id has 16 bytes");
     }
@@ -276,6 +278,8 @@ tdm_status tdm__node_resources_read(const tdm_value *value,
         return malformed(what, "a name has 1 to 63 bytes");
     }
     TDM_TRY(tdm__pool_read(tdm_value_at(value, 2), &node.pool));
+    node.actors_count = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
+    TDM_TRY(tdm__labels_read(tdm_value_at(value, 4), &node.labels));
     memcpy(node.id.bytes, id.data, id.size_bytes);
     memcpy(node.name, name, length);
     *node_out = node;

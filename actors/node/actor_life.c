@@ -162,10 +162,12 @@ static void make_request(const struct actor_entry *entry, struct tdm__reserve_ac
     const struct tdm__actor_spec *spec = entry->spec;
 
     *request = (struct tdm__reserve_actor){.actor = spec->id,
-                                           .home = entry->node->record.id,
+                                           .wish = spec->wish,
                                            .group = spec->group,
                                            .bundle = spec->bundle,
-                                           .wanted = spec->wanted};
+                                           .returns = spec->max_restarts != 0 &&
+                                                      tdm__id_is_none(&spec->group)};
+    request->wish.home = entry->node->record.id;
     if (spec->name[0] != '\0') {
         (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s",
                        spec->name_space, spec->name);

@@ -23,6 +23,7 @@ struct tdm__node {
     char listen_host[TDM__ADDRESS_BYTES]; /* "" when the node talks to no other */
     char worker_program[TDM__PATH_BYTES];
     pid_t (*spare_child)(void); /* a child that is no worker: Redis; may be NULL */
+    int64_t health_timeout_ms;  /* a worker silent for so long is killed; 0: never */
     bool print_logs;            /* what workers print goes to stdout and stderr, prefixed */
 
     struct tdm__workers *workers; /* owned, like the rest */

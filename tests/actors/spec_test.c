@@ -44,7 +44,16 @@ static void a_description_comes_back_as_it_was_written(void **state)
                                          .environment = {"A=1", "B="},
                                          .working_directory = "/tmp",
                                          .keep_visible_devices = 1,
-                                         .detached = 1});
+                                         .detached = 1,
+                                         .get_if_exists = 1,
+                                         .memory_bytes = UINT64_C(1) << 40,
+                                         .max_restarts = -1,
+                                         .max_task_retries = 3,
+                                         .max_concurrency = 4,
+                                         .max_pending_calls = 5,
+                                         .scheduling = TDM_SCHEDULE_NODE_SOFT,
+                                         .node_id = "0123456789abcdef0123456789abcdef",
+                                         .labels = {"zone=a", "zone!=b"}});
     struct tdm__actor_spec *back;
     tdm_document *document;
     tdm_writer *writer;
@@ -56,7 +65,15 @@ static void a_description_comes_back_as_it_was_written(void **state)
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
     assert_int_equal(tdm__actor_spec_read(tdm_document_root(document), &back), TDM_OK);
     assert_true(tdm__id_equal(&spec->id, &back->id));
-    assert_true(tdm__resources_equal(&spec->wanted, &back->wanted));
+    assert_true(tdm__resources_equal(&spec->wish.wanted, &back->wish.wanted));
+    assert_int_equal(back->wish.scheduling, TDM_SCHEDULE_NODE_SOFT);
+    assert_true(tdm__id_equal(&spec->wish.node, &back->wish.node));
+    assert_string_equal(back->wish.labels.texts[1], "zone!=b");
+    assert_true(back->get_if_exists);
+    assert_int_equal(back->max_restarts, -1);
+    assert_int_equal(back->max_task_retries, 3);
+    assert_int_equal(back->max_concurrency, 4);
+    assert_int_equal(back->max_pending_calls, 5);
     assert_string_equal(back->name, "engine/0");
     assert_string_equal(back->name_space, "lab");
     assert_string_equal(back->class_name, "engine");
@@ -90,6 +107,24 @@ static void mistakes_are_named(void **state)
     assert_int_equal(
         make_with(&(struct tdm_actor_options){.resources = {{"CPU", 1}}, .num_cpus = 1}),
         TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.name = "a*"}), TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.name_space = "a/b"}), TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.get_if_exists = 1}), TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.max_restarts = -2}), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "max_restarts -2"));
+    assert_int_equal(make_with(&(struct tdm_actor_options){.max_task_retries = -2}),
+                     TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.max_concurrency = 100001}),
+                     TDM_E_LIMIT);
+    assert_int_equal(
+        make_with(&(struct tdm_actor_options){.scheduling = (enum tdm_scheduling)4}),
+        TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE}),
+                     TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE,
+                                                           .node_id = "here"}),
+                     TDM_E_INVAL);
+    assert_int_equal(make_with(&(struct tdm_actor_options){.labels = {"zone"}}), TDM_E_INVAL);
     assert_int_equal(tdm__actor_spec_make(NULL, NULL, no_arguments, &spec), TDM_E_INVAL);
     assert_int_equal(tdm__actor_spec_make(name, NULL, no_arguments, &spec), TDM_E_INVAL);
 }

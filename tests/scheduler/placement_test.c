@@ -169,32 +169,84 @@ static void an_arrangement_that_greed_misses_is_found(void **state)
     lies_on(&scene, 1, 0, 1);
 }
 
-static void an_actor_stays_at_home_or_goes_where_most_cpu_is_free(void **state)
+static void an_actor_stays_at_home_or_goes_where_it_fits(void **state)
 {
     struct scene scene = {0};
-    struct tdm__resources wanted = {.cpu = 20000, .gpu = 5000};
+    struct tdm__placement_wish wish = {.wanted = {.cpu = 20000, .gpu = 5000}};
     struct tdm__bundle_place place;
 
     (void)state;
     add_node(&scene, 2, 1);
     add_node(&scene, 4, 1);
     add_node(&scene, 4, 1);
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
-                     TDM_OK);
+    wish.home = scene.nodes[0].id;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 0);
     assert_int_equal(place.grant.gpu_amount, 5000);
     scene.nodes[0].pool.gpus[0].free = 4000;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
-                     TDM_OK);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
     assert_int_equal(place.node, 1);
-    wanted.cpu = 50000;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
-                     TDM_E_NO_RESOURCES);
-    wanted.cpu = 40000;
+    wish.wanted.cpu = 50000;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    wish.wanted.cpu = 40000;
     scene.nodes[1].pool.cpu.free = 0;
     scene.nodes[2].pool.cpu.free = 0;
-    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wanted, &scene.nodes[0].id, &place),
-                     TDM_E_AGAIN);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+}
+
+static void scheduling_chooses_the_node(void **state)
+{
+    struct scene scene = {0};
+    struct tdm__placement_wish wish = {.wanted = {.cpu = 10000}};
+    struct tdm__bundle_place place;
+
+    (void)state;
+    add_node(&scene, 4, 0);
+    add_node(&scene, 2, 0);
+    add_node(&scene, 3, 0);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 1); /* the fullest */
+    wish.home = scene.nodes[2].id;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 2);
+    wish.scheduling = TDM_SCHEDULE_SPREAD;
+    scene.nodes[0].actors_count = 2;
+    scene.nodes[1].actors_count = 1;
+    scene.nodes[2].actors_count = 1;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 1);
+    wish.scheduling = TDM_SCHEDULE_NODE_SOFT;
+    wish.node = scene.nodes[0].id;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 0);
+    scene.nodes[0].pool.cpu.free = 0;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 2);
+    wish.scheduling = TDM_SCHEDULE_NODE;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_AGAIN);
+    wish.node.bytes[0] ^= 0xff;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 3, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "is not in the cluster"));
+}
+
+static void labels_rule_nodes_out(void **state)
+{
+    struct scene scene = {0};
+    struct tdm__placement_wish wish = {.wanted = {.cpu = 10000}};
+    struct tdm__bundle_place place;
+
+    (void)state;
+    add_node(&scene, 1, 0);
+    add_node(&scene, 2, 0);
+    assert_int_equal(tdm__labels_add(&scene.nodes[1].labels, "zone=b"), TDM_OK);
+    assert_int_equal(tdm__labels_add_wish(&wish.labels, "zone=b"), TDM_OK);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_OK);
+    assert_int_equal(place.node, 1);
+    wish.wanted.cpu = 30000;
+    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm__labels_add_wish(&wish.labels, "zone!=b"), TDM_OK);
+    assert_int_equal(tdm__placement_pick(scene.nodes, 2, &wish, &place), TDM_E_NO_RESOURCES);
+    assert_non_null(strstr(tdm_error_detail(), "no node has labels as wished"));
 }
 
 /* ---- properties of random layouts ------------------------------------------------------- */
@@ -358,6 +410,8 @@ static void plans_fail_only_where_nothing_would_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(scheduling_chooses_the_node),
+        cmocka_unit_test(labels_rule_nodes_out),
         cmocka_unit_test(equal_bundles_come_node_by_node_and_gpu_by_gpu),
         cmocka_unit_test(pack_takes_one_node_where_one_is_enough),
         cmocka_unit_test(spread_takes_as_many_nodes_as_it_can),
@@ -365,7 +419,7 @@ int main(void)
         cmocka_unit_test(what_is_busy_is_not_what_can_never_be),
         cmocka_unit_test(wrong_numbers_are_refused),
         cmocka_unit_test(an_arrangement_that_greed_misses_is_found),
-        cmocka_unit_test(an_actor_stays_at_home_or_goes_where_most_cpu_is_free),
+        cmocka_unit_test(an_actor_stays_at_home_or_goes_where_it_fits),
         cmocka_unit_test(random_plans_keep_every_promise),
         cmocka_unit_test(plans_fail_only_where_nothing_would_do),
     };

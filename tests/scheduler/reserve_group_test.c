@@ -67,7 +67,7 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
     assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
     request.group = group;
     assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wanted, "GPU", 0.5), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 0.5), TDM_OK);
     assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
     assert_int_equal(world.reserved.grant.gpu_indices[0], 1);
     held = (struct tdm__actor_record){.actor = request.actor,

@@ -32,7 +32,7 @@ static struct tdm__reserve_actor wish(double gpus, const char *name)
     struct tdm__reserve_actor request = {.class_name = "engine"};
 
     assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
-    assert_int_equal(tdm__resources_add(&request.wanted, "GPU", gpus), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", gpus), TDM_OK);
     (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
     return request;
 }
@@ -119,7 +119,7 @@ static void the_home_is_preferred(void **state)
 
     (void)state;
     (void)reserve_world_join(&world, "one", 2);
-    request.home = reserve_world_join(&world, "two", 1);
+    request.wish.home = reserve_world_join(&world, "two", 1);
     assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
     assert_string_equal(world.reserved.node.name, "two");
 }

@@ -56,7 +56,7 @@ static void amounts_that_mean_nothing_are_refused_with_the_remedy(void **state)
     refuses("CPU", -1, "zero or more");
     refuses("GPU", NAN, "zero or more");
     refuses("disk", INFINITY, "zero or more");
-    refuses("CPU", 1e10, "at most");
+    refuses("CPU", 1e15, "at most");
     refuses("GPU", 0.33333, "ask for 0.3333");
     refuses("GPU", 1.5, "ask for 1 or 2");
     refuses("", 1, "1 to 31 bytes");

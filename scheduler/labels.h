@@ -1,0 +1,29 @@
+/* labels.h - what nodes say of themselves, and what actors want of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_LABELS_H
+#define TDM_SCHEDULER_LABELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <tandem/actor.h>
+
+enum { TDM__LABEL_BYTES = 128 }; /* with the NUL */
+
+/* "NAME=value" each; among wishes also "NAME!=value".  Start from zeros. */
+struct tdm__labels {
+    uint32_t count;
+    char texts[TDM_LABELS_MAX][TDM__LABEL_BYTES];
+};
+
+/* A node's own: TDM_E_INVAL for what is not NAME=value or has a name a second time. */
+tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text);
+/* An actor's wish: NAME=value or NAME!=value. */
+tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text);
+/* "!=" holds also on nodes that do not have the name. */
+bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes);
+
+/* One packed value.  Reading checks that they are wishes: TDM_E_PROTOCOL. */
+void tdm__labels_write(tdm_writer *writer, const struct tdm__labels *labels);
+tdm_status tdm__labels_read(const tdm_value *value, struct tdm__labels *labels_out);
+
+#endif

@@ -1,0 +1,91 @@
+/* labels_test.c - labels of nodes, wishes of actors, and hostile bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "scheduler/labels.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void a_wish_holds_or_not(void **state)
+{
+    static const struct {
+        const char *wish;
+        bool holds;
+    } cases[] = {
+        {"zone=a", true},    {"zone=b", false},   {"zone!=a", false}, {"zone!=b", true},
+        {"disk=ssd", false}, {"disk!=ssd", true}, {"zon=a", false},   {"note=a!=b", true},
+    };
+    struct tdm__labels own = {0};
+
+    (void)state;
+    assert_int_equal(tdm__labels_add(&own, "zone=a"), TDM_OK);
+    assert_int_equal(tdm__labels_add(&own, "note=a!=b"), TDM_OK);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct tdm__labels wishes = {0};
+
+        assert_int_equal(tdm__labels_add_wish(&wishes, cases[i].wish), TDM_OK);
+        assert_int_equal(tdm__labels_match(&own, &wishes), cases[i].holds);
+    }
+}
+
+static void mistakes_are_named(void **state)
+{
+    static const char *const wrong[] = {"", "zone", "=a", "!=a", "zone!a"};
+    struct tdm__labels labels = {0};
+    char text[TDM__LABEL_BYTES + 1] = "n=";
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        assert_int_equal(tdm__labels_add_wish(&labels, wrong[i]), TDM_E_INVAL);
+        assert_int_equal(tdm__labels_add(&labels, wrong[i]), TDM_E_INVAL);
+    }
+    assert_int_equal(tdm__labels_add(&labels, "zone!=a"), TDM_E_INVAL);
+    memset(text + 2, 'v', sizeof(text) - 3);
+    assert_int_equal(tdm__labels_add(&labels, text), TDM_E_INVAL);
+    assert_int_equal(tdm__labels_add(&labels, "zone=a"), TDM_OK);
+    assert_int_equal(tdm__labels_add(&labels, "zone=b"), TDM_E_INVAL);
+    while (labels.count < TDM_LABELS_MAX) {
+        assert_int_equal(tdm__labels_add_wish(&labels, "more=1"), TDM_OK);
+    }
+    assert_int_equal(tdm__labels_add_wish(&labels, "more=1"), TDM_E_LIMIT);
+}
+
+static void labels_come_back_as_written_or_are_refused(void **state)
+{
+    struct tdm__labels labels = {.count = 2, .texts = {"zone=a", "disk!=ssd"}};
+    struct tdm__labels back;
+    tdm_document *document;
+    tdm_writer *writer;
+
+    (void)state;
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm__labels_write(writer, &labels);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
+    assert_int_equal(tdm__labels_read(tdm_document_root(document), &back), TDM_OK);
+    assert_memory_equal(&labels, &back, sizeof(labels));
+    tdm_document_destroy(document);
+    tdm_writer_destroy(writer);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm_write_array(writer, 1);
+    tdm_write_int(writer, 7);
+    assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
+    assert_int_equal(tdm__labels_read(tdm_document_root(document), &back), TDM_E_PROTOCOL);
+    tdm_document_destroy(document);
+    tdm_writer_destroy(writer);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wish_holds_or_not),
+        cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(labels_come_back_as_written_or_are_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
