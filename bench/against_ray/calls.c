@@ -3,7 +3,6 @@
 #include "side.h"
 
 #include <stdio.h>
-#include <string.h>
 
 /* ---- the actors ---------------------------------------------------------------------------
  */
@@ -17,22 +16,16 @@ static tdm_status echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", number);
 }
 
-/* Reads no more than it needs to know that the bytes are the right ones. */
+/* Reads no more than it needs to know that the array is the right one. */
 static tdm_status take(tdm_call *call, void *self)
 {
-    const void *data;
-    size_t size_bytes;
-    uint64_t first;
-    uint64_t last;
+    struct tdm_ndarray array;
+    const uint64_t *words;
 
     (void)self;
-    TDM_TRY(tdm_call_unpack(call, "b", &data, &size_bytes));
-    if (size_bytes < sizeof(first)) {
-        return tdm_fail(TDM_E_INVAL, "%zu bytes, too few", size_bytes);
-    }
-    memcpy(&first, data, sizeof(first));
-    memcpy(&last, (const char *)data + size_bytes - sizeof(last), sizeof(last));
-    return tdm_call_reply(call, "u", first + last);
+    TDM_TRY(tdm_call_unpack(call, "a", &array));
+    words = array.data;
+    return tdm_call_reply(call, "u", words[0] + words[array.shape[0] - 1]);
 }
 
 TDM_ACTOR_CLASS(echo, .methods = {{"echo", echo}, {"take", take}});
@@ -203,6 +196,7 @@ void side_call_mib(tdm_runtime *runtime, double seconds, struct side_numbers *nu
     static uint64_t words[SIDE_MIB / sizeof(uint64_t)];
     tdm_actor *actor = side_actor(runtime, "echo");
     const size_t last = sizeof(words) / sizeof(words[0]) - 1;
+    const struct tdm_ndarray array = {TDM_I64, 1, {last + 1}, words};
     double begun = bench_seconds();
     uint64_t calls_count = 0;
 
@@ -212,7 +206,7 @@ void side_call_mib(tdm_runtime *runtime, double seconds, struct side_numbers *nu
 
         words[0] = ++calls_count;
         words[last] = calls_count << 32;
-        TDM_CHECK(tdm_actor_call(actor, "take", &ref, "b", (const void *)words, sizeof(words)));
+        TDM_CHECK(tdm_actor_call(actor, "take", &ref, "a", &array));
         TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
         tdm_ref_release(ref);
         side_expect(words[0] + words[last], answer, "a call with 1 MiB");

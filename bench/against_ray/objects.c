@@ -9,12 +9,11 @@ enum { LARGE_BYTES = 100 * SIDE_MIB, SMALL_CHUNK = 100 };
 
 static tdm_status hash(tdm_call *call, void *self)
 {
-    const void *data;
-    size_t size_bytes;
+    struct tdm_ndarray array;
 
     (void)self;
-    TDM_TRY(tdm_call_unpack(call, "b", &data, &size_bytes));
-    return tdm_call_reply(call, "u", side_hash(data, size_bytes));
+    TDM_TRY(tdm_call_unpack(call, "a", &array));
+    return tdm_call_reply(call, "u", side_hash(array.data, tdm_ndarray_bytes(&array)));
 }
 
 static tdm_status same(tdm_call *call, void *self)
@@ -45,6 +44,7 @@ void side_put_large(tdm_runtime *runtime, double seconds, struct side_numbers *n
 {
     static uint64_t *words;
     static uint64_t stamp;
+    struct tdm_ndarray array = {TDM_I64, 1, {LARGE_BYTES / sizeof(uint64_t)}, NULL};
     double spent = 0;
     uint32_t puts_count = 0;
 
@@ -57,13 +57,14 @@ void side_put_large(tdm_runtime *runtime, double seconds, struct side_numbers *n
             words[i] = i * 0x9e3779b97f4a7c15u;
         }
     }
+    array.data = words;
     do {
         double begun;
         tdm_ref *ref;
 
         words[0] = ++stamp;
         begun = bench_seconds();
-        TDM_CHECK(tdm_put(runtime, &ref, "b", (const void *)words, (size_t)LARGE_BYTES));
+        TDM_CHECK(tdm_put(runtime, &ref, "a", &array));
         spent += bench_seconds() - begun;
         puts_count++;
         side_expect(side_hash(words, LARGE_BYTES), ask_reader(runtime, "hash", ref),

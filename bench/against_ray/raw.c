@@ -118,6 +118,7 @@ static void check_answers(const char *answers)
  * socket is full: the other side may have to get rid of its answers first. */
 static void raw_window(int fd, uint32_t at_once)
 {
+    const size_t bytes_at_once = (size_t)at_once * SIDE_CALL_BYTES;
     static char frames[SIDE_WINDOW * SIDE_CALL_BYTES];
     static char answers[SIDE_WINDOW * SIDE_REPLY_BYTES];
     size_t sent = 0;
@@ -127,7 +128,7 @@ static void raw_window(int fd, uint32_t at_once)
         memcpy(frames + i * SIDE_CALL_BYTES, &i, sizeof(i));
     }
     while (sent < sizeof(frames)) {
-        size_t step = at_once * SIDE_CALL_BYTES - sent % (at_once * SIDE_CALL_BYTES);
+        size_t step = bytes_at_once - sent % bytes_at_once;
         ssize_t put = send(fd, frames + sent, step, MSG_NOSIGNAL | MSG_DONTWAIT);
 
         if (put >= 0) {

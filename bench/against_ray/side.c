@@ -53,9 +53,8 @@ void side_add_rate(struct side_numbers *numbers, struct side_latencies *latencie
 void side_expect(uint64_t wanted, uint64_t got, const char *what)
 {
     if (wanted != got) {
-        (void)fprintf(stderr, "%s: %llu sent, %llu came back\n", what,
-                      (unsigned long long)wanted, (unsigned long long)got);
-        exit(1);
+        TDM_CHECK(tdm_fail(TDM_E_PROTOCOL, "%s: wanted %llu, got %llu", what,
+                           (unsigned long long)wanted, (unsigned long long)got));
     }
 }
 
