@@ -163,35 +163,35 @@ class Comparison:
 
     # ---- memory ------------------------------------------------------------------------------
 
-    def ray_memory(self):
-        """What each node runs beside its workers, and the mean of idle actors."""
-        actors = [int(pid) for pid in self.ask("ray", "idle", 0)]
-        parts = ("raylet/raylet ", "ray::DashboardAgent", "ray::RuntimeEnvAgent", "log_monitor.py")
-        node = [pid for pid in processes.descendants(self.side("ray").process.pid)
-                if any(part in processes.command_line(pid) for part in parts)]
-        say("ray's node: " + "; ".join(processes.command_line(pid)[:90] for pid in node))
-        return (sum(processes.pss_mib(pid) for pid in node),
-                statistics.mean(processes.pss_mib(pid) for pid in actors))
-
-    def tandem_memory(self):
-        """All below the driver but its actors and Redis: the daemon and what it keeps."""
-        actors = [int(pid) for pid in self.ask("tandem", "idle", 0)]
-        node = [pid for pid in processes.descendants(self.side("tandem").process.pid)
-                if pid not in actors and "redis-server" not in processes.command_line(pid)]
-        say("tandem's node: " + "; ".join(processes.command_line(pid)[:90] for pid in node))
-        return (sum(processes.pss_mib(pid) for pid in node),
-                statistics.mean(processes.pss_mib(pid) for pid in actors))
+    def weigh(self, name, is_node, is_store):
+        """PSS of what each node runs beside its workers, of the cluster's state, of an actor."""
+        actors = [int(pid) for pid in self.ask(name, "idle", 0)]
+        weights = {"node": 0.0, "store": 0.0,
+                   "actor": statistics.mean(processes.pss_mib(pid) for pid in actors)}
+        for pid in processes.descendants(self.side(name).process.pid):
+            part = ("store" if is_store(pid) else
+                    "node" if pid not in actors and is_node(pid) else None)
+            if part is not None:
+                weights[part] += processes.pss_mib(pid)
+                say(f"{part} of {name}: {processes.pss_mib(pid):.1f} MiB, "
+                    f"{processes.command_line(pid).strip()[:60]}")
+        return weights
 
     def compare_memory(self):
         self.end_sides()  # only idle actors
-        time.sleep(1)
-        ours = self.tandem_memory()
-        theirs = self.ray_memory()
+        ray_parts = ("raylet/raylet ", "ray::DashboardAgent", "ray::RuntimeEnvAgent",
+                     "log_monitor.py")
+        ours = self.weigh("tandem", lambda pid: True,
+                          lambda pid: "redis" in processes.program(pid))
+        theirs = self.weigh(
+            "ray", lambda pid: any(part in processes.command_line(pid) for part in ray_parts),
+            lambda pid: processes.program(pid).endswith("gcs_server"))
         self.end_sides()
-        self.table.add(measures.NODE_MEMORY, [ours[0]], [theirs[0]],
-                       at_most=measures.NODE_MEMORY_MIB_MAX)
-        self.table.add(measures.ACTOR_MEMORY, [ours[1]], [theirs[1]],
-                       at_most=measures.ACTOR_MEMORY_MIB_MAX)
+        for row, part, at_most in (
+                (measures.NODE_MEMORY, "node", measures.NODE_MEMORY_MIB_MAX),
+                (measures.STORE_MEMORY, "store", None),
+                (measures.ACTOR_MEMORY, "actor", measures.ACTOR_MEMORY_MIB_MAX)):
+            self.table.add(row, [ours[part]], [theirs[part]], at_most=at_most)
 
     # ---- records -----------------------------------------------------------------------------
 

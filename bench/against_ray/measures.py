@@ -59,6 +59,7 @@ ROUNDS = (
 
 CLUSTER_UP = Row("cluster up from nothing", "s", "ray", 60, less_is_better=True)
 NODE_MEMORY = Row("node daemon, PSS", "MiB", "ray", None, less_is_better=True)
+STORE_MEMORY = Row("Redis against GCS, PSS", "MiB", "ray", None, less_is_better=True)
 ACTOR_MEMORY = Row("idle actor, PSS, mean of 20", "MiB", "ray", None, less_is_better=True)
 NODE_MEMORY_MIB_MAX = 10
 ACTOR_MEMORY_MIB_MAX = 2

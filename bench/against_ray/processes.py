@@ -76,6 +76,13 @@ def command_line(pid):
     return b" ".join(words).decode(errors="replace")
 
 
+def program(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return ""
+
+
 def pss_mib(pid):
     for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
         if line.startswith("Pss:"):
