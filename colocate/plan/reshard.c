@@ -9,7 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_ALIGNMENT = 256, ROOM_FIRST = 256 };
+enum {
+    STAGING_ALIGNMENT = 256,
+    ROOM_FIRST = 256,
+    SHARE_BYTES = 16 << 20,
+    NO_TENSOR = UINT32_MAX - 1 /* that no copy writes: TDM__STAGING is one more */
+};
 
 /* Every piece of the destination is walked through twice: first only to count what sources have
  * to send because nobody else can, so that those with a choice know it before they choose. */
@@ -112,6 +117,7 @@ static bool continues(const struct compiler *compiler, const struct tdm__holder 
            last->from_tensor == holder->local;
 }
 
+/* `to_tensor` is where the last copy's source is better kept to than an idle one. */
 static struct choice choose(const struct compiler *compiler, const struct tdm__holder *holders,
                             uint32_t count, uint32_t to_tensor)
 {
@@ -150,6 +156,12 @@ struct need {
     bool is_staged;
     uint64_t staging_offset;
 };
+
+static uint64_t part_bytes(const struct need *need, const struct tdm__rectangle *part)
+{
+    return (uint64_t)part->rows * part->columns *
+           tdm_dtype_bytes((enum tdm_dtype)need->from_dtype);
+}
 
 static bool intersect(const struct tdm__rectangle *one, const struct tdm__rectangle *other,
                       struct tdm__rectangle *both_out)
@@ -289,18 +301,36 @@ static tdm_status stage(struct compiler *compiler, struct need *need)
     return add_pass(compiler, &pass);
 }
 
+static tdm_status serve_by(struct compiler *compiler, const struct need *need,
+                           const struct choice *choice, const struct tdm__rectangle *part)
+{
+    if (choice->edge != TDM__EDGE_SAME_GPU && choice->was_free != compiler->counts_only) {
+        compiler->sent_bytes[choice->holder->rank] += part_bytes(need, part);
+    }
+    return compiler->counts_only ? TDM_OK : emit(compiler, need, choice, part);
+}
+
+/* A large part that several could send is shared out, by rows. */
 static tdm_status serve_part(struct compiler *compiler, const struct need *need,
                              const struct tdm__holder *holders, uint32_t replicas,
                              const struct tdm__rectangle *part)
 {
     struct choice choice = choose(compiler, holders, replicas, need->piece->local);
+    uint64_t row_bytes = part_bytes(need, part) / part->rows;
+    uint64_t share_rows = SHARE_BYTES / row_bytes / TDM__FP8_BLOCK * TDM__FP8_BLOCK;
+    uint32_t end = part->row + part->rows;
+    struct tdm__rectangle share = *part;
 
-    if (choice.edge != TDM__EDGE_SAME_GPU && choice.was_free != compiler->counts_only) {
-        compiler->sent_bytes[choice.holder->rank] +=
-            (uint64_t)part->rows * part->columns *
-            tdm_dtype_bytes((enum tdm_dtype)need->from_dtype);
+    if (choice.edge == TDM__EDGE_SAME_GPU || !choice.was_free || share_rows == 0 ||
+        share_rows >= part->rows) {
+        return serve_by(compiler, need, &choice, part);
     }
-    return compiler->counts_only ? TDM_OK : emit(compiler, need, &choice, part);
+    for (; share.row < end; share.row += share.rows) {
+        share.rows = end - share.row < share_rows ? end - share.row : (uint32_t)share_rows;
+        choice = choose(compiler, holders, replicas, NO_TENSOR);
+        TDM_TRY(serve_by(compiler, need, &choice, &share));
+    }
+    return TDM_OK;
 }
 
 /* Whether the holders have all of the piece, and whether its blocks come in parts. */
