@@ -31,6 +31,30 @@ static void conn_let_go(struct tdm__conn *conn)
     conn->handshake = NULL;
 }
 
+static void tell_closers(struct tdm__conn *conn)
+{
+    struct tdm__closer *closer;
+
+    while ((closer = LIST_FIRST(&conn->closers)) != NULL) {
+        LIST_REMOVE(closer, link);
+        closer->fn(closer);
+    }
+}
+
+tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__closer *closer)
+{
+    if (conn->state == CONN_ENDED) {
+        return tdm__fail(TDM_E_CLOSED, "the connection with %s has ended", conn->label);
+    }
+    LIST_INSERT_HEAD(&conn->closers, closer, link);
+    return TDM_OK;
+}
+
+void tdm__conn_unwatch_close(struct tdm__closer *closer)
+{
+    LIST_REMOVE(closer, link);
+}
+
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
@@ -56,6 +80,7 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     if (conn->on_closed != NULL) {
         conn->on_closed(conn->on_closed_arg, conn, reason, detail);
     }
+    tell_closers(conn);
     tdm__conn_release(conn);
 }
 

@@ -213,6 +213,7 @@ struct tdm__conn {
 
     tdm__closed_fn *on_closed; /* may be NULL */
     void *on_closed_arg;
+    LIST_HEAD(, tdm__closer) closers; /* borrowed */
     void *user;
 };
 

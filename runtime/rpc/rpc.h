@@ -6,6 +6,7 @@
 #include "runtime/id.h"
 #include "runtime/loop/loop.h"
 
+#include <sys/queue.h>
 #include <tandem/value.h>
 
 /* A process has one endpoint (tdm__rpc).  It listens where others may call, and connects to
@@ -129,6 +130,15 @@ tdm_status tdm__rpc_adopt(struct tdm__rpc *rpc, int fd, bool server,
 typedef void tdm__closed_fn(void *arg, struct tdm__conn *conn, tdm_status reason,
                             const char *detail);
 void tdm__conn_on_closed(struct tdm__conn *conn, tdm__closed_fn *fn, void *arg);
+/* More who want to know, told with the one above, who ended it or not.  The watcher is the
+ * caller's, in its own memory, until it has been told or taken back. */
+struct tdm__closer {
+    LIST_ENTRY(tdm__closer) link;
+    void (*fn)(struct tdm__closer *closer);
+};
+/* TDM_E_CLOSED when it has ended already. */
+tdm_status tdm__conn_watch_close(struct tdm__conn *conn, struct tdm__closer *closer);
+void tdm__conn_unwatch_close(struct tdm__closer *closer);
 /* Told for each connection that a listener accepted, once it is authenticated. */
 typedef void tdm__accepted_fn(void *arg, struct tdm__conn *conn);
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg);
