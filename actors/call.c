@@ -3,6 +3,7 @@
 #include "actors/call.h"
 
 #include "actors/class.h"
+#include "actors/observe.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -79,6 +80,7 @@ static tdm_status run_method(const struct tdm_actor_class *actor_class, void *se
     const char *name = tdm__incoming_method(call->incoming);
     const struct tdm_method_entry *method = tdm__class_method(actor_class, name);
     char methods[512];
+    struct tdm__span span;
     uint32_t depth;
     tdm_status status;
 
@@ -88,8 +90,10 @@ static tdm_status run_method(const struct tdm_actor_class *actor_class, void *se
                          tdm__class_methods_text(actor_class, methods, sizeof(methods)));
     }
     (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
+    tdm__span_begin(&span, method->name, call->incoming);
     depth = call->loop == NULL ? 0 : tdm__loop_let_go(call->loop);
     status = method->run(call, self);
+    tdm__span_end(&span, status);
     if (call->loop != NULL) {
         tdm__loop_take_back(call->loop, depth);
     }

@@ -6,6 +6,7 @@
 #include "actors/call.h"
 #include "actors/class.h"
 #include "actors/mailbox.h"
+#include "actors/observe.h"
 #include "actors/runtime.h"
 #include "actors/template.h"
 #include "runtime/clock.h"
@@ -59,6 +60,9 @@ static void serve(void *arg, struct tdm__incoming *incoming)
                tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
         worker->exiting = true;
         tdm__incoming_reply_pack(incoming, "");
+    } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
+               tdm__observe_serve(incoming, worker->mailbox.count)) {
+        return;
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
                            "this process is another actor; the address was reused");

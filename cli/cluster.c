@@ -5,7 +5,7 @@
 #include "runtime/error.h"
 #include "runtime/text.h"
 
-#include <glob.h>
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,18 +28,30 @@ static bool answers(const char *path)
     return connected;
 }
 
-static tdm_status choose_only(const glob_t *found, char *address, size_t room)
+/* Looks where nodes make their directories, as runtime/directory.c does. */
+static tdm_status find_only(char *address, size_t room)
 {
-    char list[1024];
+    const char *parent = getenv("TMPDIR");
+    char list[1024] = "";
     struct tdm__text text = tdm__text_in(list, sizeof(list));
+    const struct dirent *entry;
     uint32_t count = 0;
+    DIR *entries;
 
-    for (size_t i = 0; i < found->gl_pathc; i++) {
-        if (answers(found->gl_pathv[i])) {
+    parent = parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
+    entries = opendir(parent);
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        char path[512];
+
+        (void)snprintf(path, sizeof(path), "%s/%s/tandemd.sock", parent, entry->d_name);
+        if (strncmp(entry->d_name, "tandem-", strlen("tandem-")) == 0 && answers(path)) {
             count++;
-            (void)snprintf(address, room, "unix:%s", found->gl_pathv[i]);
+            (void)snprintf(address, room, "unix:%s", path);
             tdm__text_add(&text, "\n  --address %s", address);
         }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
     }
     if (count == 0) {
         return tdm__fail(TDM_E_NOT_FOUND,
@@ -52,26 +64,11 @@ static tdm_status choose_only(const glob_t *found, char *address, size_t room)
     return TDM_OK;
 }
 
-static tdm_status find_only(char *address, size_t room)
-{
-    const char *parent = getenv("TMPDIR");
-    char pattern[4096];
-    glob_t found = {0};
-    tdm_status status;
-
-    (void)snprintf(pattern, sizeof(pattern), "%s/tandem-*/tandemd.sock",
-                   parent == NULL || parent[0] == '\0' ? "/tmp" : parent);
-    (void)glob(pattern, 0, NULL, &found);
-    status = choose_only(&found, address, room);
-    globfree(&found);
-    return status;
-}
-
 tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out)
 {
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     const char *named = getenv("TANDEM_ADDRESS");
-    char address[256];
+    char address[600];
 
     options.address = tdm__option_value(words, "--address");
     if (options.address == NULL && named != NULL && named[0] != '\0') {

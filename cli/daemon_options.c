@@ -23,6 +23,7 @@ static void print_help(void)
         "  --cluster NAME     prefix of every key in Redis (tandem)\n"
         "  --listen HOST      also talk TCP, at this address\n"
         "  --port N           at this port (any)\n"
+        "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
         "  --name NAME        of the node (the host's name)\n"
         "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
         "  --cpus N           that the node offers (all)\n"
@@ -175,6 +176,9 @@ static bool read_option(int letter, struct cli_daemon_options *options)
     case 'l':
         options->listen_host = optarg;
         return true;
+    case 'M':
+        options->metrics_address = optarg;
+        return true;
     case 'n':
         (void)snprintf(options->name, sizeof(options->name), "%s", optarg);
         return true;
@@ -231,6 +235,7 @@ static int next_letter(int argc, char **argv)
         {"cluster", required_argument, NULL, 'c'},
         {"listen", required_argument, NULL, 'l'},
         {"port", required_argument, NULL, 'P'},
+        {"metrics-address", required_argument, NULL, 'M'},
         {"name", required_argument, NULL, 'n'},
         {"cpus", required_argument, NULL, 'C'},
         {"gpus", required_argument, NULL, 'G'},

@@ -10,13 +10,14 @@
 
 /* Texts are borrowed from argv and the environment, except `name`. */
 struct cli_daemon_options {
-    bool is_private;         /* belongs to the process at the other end of descriptor 3 */
-    bool print_logs;         /* what workers print comes out here, prefixed */
-    const char *directory;   /* NULL: a new one, removed at the end */
-    const char *redis_url;   /* NULL: a Redis of its own */
-    const char *cluster;     /* prefix of every key in Redis */
-    const char *listen_host; /* NULL: Unix socket only */
-    uint32_t port;           /* 0: any */
+    bool is_private;             /* belongs to the process at the other end of descriptor 3 */
+    bool print_logs;             /* what workers print comes out here, prefixed */
+    const char *directory;       /* NULL: a new one, removed at the end */
+    const char *redis_url;       /* NULL: a Redis of its own */
+    const char *cluster;         /* prefix of every key in Redis */
+    const char *listen_host;     /* NULL: Unix socket only */
+    uint32_t port;               /* 0: any */
+    const char *metrics_address; /* NULL: nowhere */
     uint32_t cpus;
     uint32_t gpus;
     uint64_t gpu_bytes; /* of each; a multiple of 2 MiB */

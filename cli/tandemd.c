@@ -1,5 +1,6 @@
 /* tandemd.c - the daemon of a node: puts the layers' services together and runs them. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/metrics_service.h"
 #include "actors/node/node.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
@@ -206,6 +207,7 @@ static tdm_status add_services(struct daemon *daemon)
     void *meet;
     void *turnstile;
     void *version;
+    struct tdm__node_metrics *metrics;
 
     tdm__services_add(&daemon->services, &tdm__node_service, &daemon->node);
     tdm__services_add(&daemon->services, &tdm__actor_service, &daemon->node);
@@ -218,6 +220,8 @@ static tdm_status add_services(struct daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__turnstile_service, turnstile);
     TDM_TRY(tdm__version_service_create(daemon->loop, daemon->store, &version));
     tdm__services_add(&daemon->services, &tdm__version_service, version);
+    TDM_TRY(tdm__node_metrics_create(&daemon->node, daemon->options.metrics_address, &metrics));
+    tdm__services_add(&daemon->services, &tdm__metrics_service, metrics);
     return TDM_OK;
 }
 

@@ -91,6 +91,24 @@ tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_
     return status;
 }
 
+bool tdm__file_read_text(const char *path, char *text, size_t room)
+{
+    size_t used = 0;
+    ssize_t got;
+    int fd = -1;
+
+    text[0] = '\0';
+    if (tdm__file_open(path, &fd) != TDM_OK) {
+        return false;
+    }
+    while (used + 1 < room && (got = read(fd, text + used, room - 1 - used)) > 0) {
+        used += (size_t)got;
+    }
+    text[used] = '\0';
+    (void)close(fd);
+    return used > 0;
+}
+
 tdm_status tdm__new_file_open(struct tdm__new_file *file, const char *path)
 {
     if (strlen(path) >= sizeof(file->path)) {

@@ -3,6 +3,7 @@
 #ifndef TDM_RUNTIME_FILE_H
 #define TDM_RUNTIME_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <tandem/error.h>
 
@@ -13,6 +14,10 @@ tdm_status tdm__file_open(const char *path, int *fd_out);
  * file, TDM_E_LIMIT over `size_bytes_max`. */
 tdm_status tdm__file_read(const char *path, size_t size_bytes_max, char **bytes_out,
                           size_t *size_bytes_out);
+
+/* The beginning of a file whose size is not known, such as one of the kernel's in /proc; cut
+ * where there is no more room.  False if it cannot be read. */
+bool tdm__file_read_text(const char *path, char *text, size_t room);
 
 enum { TDM__PATH_BYTES = 4096 };
 

@@ -3,6 +3,7 @@
 #include "runtime/service.h"
 
 #include "runtime/assert.h"
+#include "runtime/clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,36 @@ void tdm__services_add(struct tdm__services *services, const struct tdm__service
     services->count++;
 }
 
+/* Of this method; NULL when there are too many. */
+static struct tdm__served *find_served(struct tdm__services *services, const char *method)
+{
+    for (uint32_t i = 0; i < services->served_count; i++) {
+        if (strcmp(services->served[i].method, method) == 0) {
+            return &services->served[i];
+        }
+    }
+    if (services->served_count == TDM__SERVED_METHODS_MAX) {
+        return NULL;
+    }
+    (void)snprintf(services->served[services->served_count].method,
+                   sizeof(services->served[0].method), "%s", method);
+    return &services->served[services->served_count++];
+}
+
+/* The call may be gone when it returns; a made-up method of a known prefix is counted too, and
+ * only fills the table. */
+static void serve_timed(struct tdm__services *services, uint32_t index,
+                        struct tdm__incoming *incoming)
+{
+    struct tdm__served *served = find_served(services, tdm__incoming_method(incoming));
+    int64_t began_ns = tdm__clock_ns();
+
+    services->entries[index].ops->serve(services->entries[index].self, incoming);
+    if (served != NULL) {
+        tdm__histogram_add(&served->times, tdm__clock_ns() - began_ns);
+    }
+}
+
 void tdm__services_serve(struct tdm__services *services, struct tdm__incoming *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
@@ -26,7 +57,7 @@ void tdm__services_serve(struct tdm__services *services, struct tdm__incoming *i
         size_t length = strlen(ops->prefix);
 
         if (strncmp(method, ops->prefix, length) == 0 && method[length] == '.') {
-            ops->serve(services->entries[i].self, incoming);
+            serve_timed(services, i, incoming);
             return;
         }
     }
@@ -39,6 +70,26 @@ void tdm__services_peer_gone(struct tdm__services *services, const struct tdm__i
     for (uint32_t i = 0; i < services->count; i++) {
         if (services->entries[i].ops->peer_gone != NULL) {
             services->entries[i].ops->peer_gone(services->entries[i].self, peer);
+        }
+    }
+}
+
+void tdm__services_measure(const struct tdm__services *services, FILE *out)
+{
+    static const char name[] = "tandem_daemon_call_seconds";
+
+    tdm__metrics_family(out, name, "histogram",
+                        "Time for which serving a call held the daemon, by method.");
+    for (uint32_t i = 0; i < services->served_count; i++) {
+        const char *const labels[] = {"method", services->served[i].method, NULL};
+        struct tdm__histogram_view view;
+
+        tdm__histogram_read(&services->served[i].times, &view);
+        tdm__metrics_histogram(out, name, labels, &view);
+    }
+    for (uint32_t i = 0; i < services->count; i++) {
+        if (services->entries[i].ops->measure != NULL) {
+            services->entries[i].ops->measure(services->entries[i].self, out);
         }
     }
 }

@@ -306,5 +306,33 @@ static void destroy(void *self)
     tdm__broker_destroy(self);
 }
 
-const struct tdm__service_ops tdm__broker_service = {
-    .prefix = "block", .serve = serve, .peer_gone = peer_gone, .destroy = destroy};
+static void measure_gpus(FILE *out, const struct tdm__broker *broker, const char *name,
+                         const char *help, size_t offset)
+{
+    tdm__metrics_family(out, name, "gauge", help);
+    for (uint32_t i = 0; i < tdm__broker_gpus_count(broker); i++) {
+        char index[16];
+        const char *const labels[] = {"gpu", index, NULL};
+        struct tdm__broker_gpu gpu;
+        size_t bytes;
+
+        (void)snprintf(index, sizeof(index), "%u", i);
+        tdm__broker_describe(broker, i, &gpu);
+        memcpy(&bytes, (const char *)&gpu + offset, sizeof(bytes));
+        tdm__metrics_sample(out, name, labels, (double)bytes);
+    }
+}
+
+static void measure(void *self, FILE *out)
+{
+    measure_gpus(out, self, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
+                 offsetof(struct tdm__broker_gpu, capacity_bytes));
+    measure_gpus(out, self, "tandem_gpu_used_bytes", "Bytes of it that blocks are charged for.",
+                 offsetof(struct tdm__broker_gpu, used_bytes));
+}
+
+const struct tdm__service_ops tdm__broker_service = {.prefix = "block",
+                                                     .serve = serve,
+                                                     .peer_gone = peer_gone,
+                                                     .destroy = destroy,
+                                                     .measure = measure};

@@ -9,30 +9,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 64 << 10 };
+enum { TEXT_BYTES = 16 << 10 };
 
 /* The number behind "oom_kill " at the beginning of a line; -1. */
 static int64_t read_count(const char *path)
 {
     static const char word[] = "oom_kill ";
-    char *text;
-    const char *line;
-    size_t bytes;
-    int64_t count = -1;
+    char text[TEXT_BYTES];
+    const char *line = text;
 
-    if (path[0] == '\0' || tdm__file_read(path, FILE_BYTES_MAX, &text, &bytes) != TDM_OK) {
+    if (path[0] == '\0' || !tdm__file_read_text(path, text, sizeof(text))) {
         return -1;
     }
-    line = text;
-    while (line != NULL && strncmp(line, word, sizeof(word) - 1) != 0) {
+    while (strncmp(line, word, sizeof(word) - 1) != 0) {
         line = strchr(line, '\n');
-        line = line == NULL ? NULL : line + 1;
+        if (line == NULL) {
+            return -1;
+        }
+        line++;
     }
-    if (line != NULL) {
-        count = (int64_t)strtoll(line + sizeof(word) - 1, NULL, 10);
+    return (int64_t)strtoll(line + sizeof(word) - 1, NULL, 10);
+}
+
+/* `mount` may show the cgroup under its path, or, inside a container, at its root. */
+static bool try_mount(struct tdm__oom *oom, const char *mount, const char *path, int path_bytes,
+                      const char *file)
+{
+    for (int depth = 0; depth < 2; depth++) {
+        (void)snprintf(oom->cgroup_file, sizeof(oom->cgroup_file), "%s%.*s/%s", mount,
+                       depth == 0 ? path_bytes : 0, path, file);
+        if (read_count(oom->cgroup_file) >= 0) {
+            return true;
+        }
     }
-    free(text);
-    return count;
+    return false;
 }
 
 /* A line of /proc/self/cgroup: "0::/path" (v2) or "4:memory:/path" (v1). */
@@ -40,44 +50,41 @@ static bool try_cgroup(struct tdm__oom *oom, const char *root, const char *line)
 {
     const char *controllers = strchr(line, ':');
     const char *path = controllers == NULL ? NULL : strchr(controllers + 1, ':');
-    int length = path == NULL ? 0 : (int)strcspn(path + 1, "\n");
+    int path_bytes = path == NULL ? 0 : (int)strcspn(path + 1, "\n");
+    char mount[128];
 
     if (path == NULL) {
         return false;
     }
     if (strncmp(controllers, "::", 2) == 0) {
-        (void)snprintf(oom->cgroup_file, sizeof(oom->cgroup_file),
-                       "%s/sys/fs/cgroup%.*s/memory.events", root, length, path + 1);
-    } else if (strncmp(controllers, ":memory:", strlen(":memory:")) == 0) {
-        (void)snprintf(oom->cgroup_file, sizeof(oom->cgroup_file),
-                       "%s/sys/fs/cgroup/memory%.*s/memory.oom_control", root, length,
-                       path + 1);
-    } else {
-        return false;
+        (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup", root);
+        return try_mount(oom, mount, path + 1, path_bytes, "memory.events");
     }
-    return read_count(oom->cgroup_file) >= 0;
+    if (strncmp(controllers, ":memory:", strlen(":memory:")) == 0) {
+        (void)snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup/memory", root);
+        return try_mount(oom, mount, path + 1, path_bytes, "memory.oom_control");
+    }
+    return false;
 }
 
 static void find_cgroup(struct tdm__oom *oom, const char *root)
 {
     char path[128];
-    char *text;
-    size_t bytes;
-    bool found = false;
+    char text[TEXT_BYTES];
+    const char *line = text;
 
     (void)snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    if (tdm__file_read(path, FILE_BYTES_MAX, &text, &bytes) != TDM_OK) {
+    if (!tdm__file_read_text(path, text, sizeof(text))) {
         return;
     }
-    for (const char *line = text; line != NULL && !found;) {
-        found = try_cgroup(oom, root, line);
+    while (!try_cgroup(oom, root, line)) {
         line = strchr(line, '\n');
-        line = line == NULL ? NULL : line + 1;
+        if (line == NULL) {
+            oom->cgroup_file[0] = '\0';
+            return;
+        }
+        line++;
     }
-    if (!found) {
-        oom->cgroup_file[0] = '\0';
-    }
-    free(text);
 }
 
 void tdm__oom_init(struct tdm__oom *oom, const char *root)

@@ -77,6 +77,19 @@ static void version_one_counts_elsewhere(void **state)
     assert_int_equal(tdm__oom_look(&oom), TDM__OOM_YES);
 }
 
+static void a_container_shows_its_cgroup_at_the_root(void **state)
+{
+    static const char control[] = "sys/fs/cgroup/memory/memory.oom_control";
+    struct tdm__oom oom;
+
+    (void)state;
+    put("proc/self/cgroup", "4:memory:/outside/of/it\n0::/\n");
+    put(control, "oom_kill 4\n");
+    tdm__oom_init(&oom, root);
+    put(control, "oom_kill 5\n");
+    assert_int_equal(tdm__oom_look(&oom), TDM__OOM_YES);
+}
+
 static void a_kill_elsewhere_is_a_suspicion(void **state)
 {
     struct tdm__oom oom;
@@ -105,6 +118,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_kill_in_the_cgroup_is_a_verdict, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(version_one_counts_elsewhere, make_root, remove_root),
+        cmocka_unit_test_setup_teardown(a_container_shows_its_cgroup_at_the_root, make_root,
+                                        remove_root),
         cmocka_unit_test_setup_teardown(a_kill_elsewhere_is_a_suspicion, make_root,
                                         remove_root),
         cmocka_unit_test_setup_teardown(without_counts_nothing_is_known, make_root,

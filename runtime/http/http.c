@@ -1,0 +1,329 @@
+/* http.c - a small HTTP server for programs that look at this process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/http/http.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <event2/buffer.h>
+#include <event2/event.h>
+#include <event2/http.h>
+#include <event2/listener.h>
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum { HEADERS_BYTES_MAX = 16 << 10, BODY_BYTES_MAX = 4096, TIMEOUT_S = 10, BACKLOG = 16 };
+
+struct tdm__http {
+    struct evhttp *server; /* owned */
+    tdm__http_fn *fn;
+    void *arg;
+    char address[160];
+    char host[128]; /* as it was told; "" over a Unix socket */
+    char path[128]; /* of the Unix socket; "" */
+    struct tdm__http_request *all;
+    struct tdm__timer *timer; /* hands over what has arrived, outside of libevent's callback */
+};
+
+struct tdm__http_request {
+    struct tdm__http_request *next;
+    struct tdm__http *http;       /* borrowed */
+    struct evhttp_request *event; /* NULL once its connection has closed */
+    struct evhttp_connection *connection;
+    bool handed_over;
+};
+
+/* ---- who may ask ------------------------------------------------------------------------ */
+
+static bool is_address(const char *host)
+{
+    struct in6_addr ignored;
+    char bare[128];
+    size_t length = strlen(host);
+
+    if (host[0] == '[' && length > 2 && length < sizeof(bare) && host[length - 1] == ']') {
+        (void)snprintf(bare, sizeof(bare), "%.*s", (int)(length - 2), host + 1);
+        return inet_pton(AF_INET6, bare, &ignored) == 1;
+    }
+    return inet_pton(AF_INET, host, &ignored) == 1;
+}
+
+static bool host_is_allowed(const struct tdm__http *http, const char *header)
+{
+    const char *colon = header == NULL ? NULL : strrchr(header, ':');
+    char host[128];
+
+    if (http->host[0] == '\0') {
+        return true;
+    }
+    if (header == NULL || strlen(header) >= sizeof(host)) {
+        return false;
+    }
+    if (colon != NULL && strchr(colon, ']') != NULL) {
+        colon = NULL; /* inside of an address */
+    }
+    (void)snprintf(host, sizeof(host), "%.*s",
+                   (int)(colon == NULL ? strlen(header) : (size_t)(colon - header)), header);
+    return is_address(host) || strcmp(host, "localhost") == 0 || strcmp(host, http->host) == 0;
+}
+
+/* ---- requests --------------------------------------------------------------------------- */
+
+static void request_free(struct tdm__http_request *request)
+{
+    struct tdm__http_request **place = &request->http->all;
+
+    while (*place != request) {
+        place = &(*place)->next;
+    }
+    *place = request->next;
+    free(request);
+}
+
+static void on_connection_closed(struct evhttp_connection *connection, void *arg)
+{
+    struct tdm__http *http = arg;
+
+    for (struct tdm__http_request *request = http->all; request != NULL;
+         request = request->next) {
+        if (request->connection == connection) {
+            request->event = NULL;
+        }
+    }
+}
+
+static void hand_over(void *arg)
+{
+    struct tdm__http *http = arg;
+    struct tdm__http_request *next;
+
+    for (struct tdm__http_request *request = http->all; request != NULL; request = next) {
+        next = request->next;
+        if (request->handed_over) {
+            continue;
+        }
+        request->handed_over = true;
+        if (request->event == NULL) {
+            request_free(request);
+            continue;
+        }
+        http->fn(http->arg, request,
+                 evhttp_uri_get_path(evhttp_request_get_evhttp_uri(request->event)));
+    }
+}
+
+static void on_request(struct evhttp_request *event, void *arg)
+{
+    struct tdm__http *http = arg;
+    struct tdm__http_request *request;
+    const char *header = evhttp_find_header(evhttp_request_get_input_headers(event), "Host");
+
+    if (!host_is_allowed(http, header)) {
+        evhttp_send_error(event, 403, "Host is not an address");
+        return;
+    }
+    request = calloc(1, sizeof(*request));
+    if (request == NULL || evhttp_uri_get_path(evhttp_request_get_evhttp_uri(event)) == NULL) {
+        free(request);
+        evhttp_send_error(event, HTTP_INTERNAL, NULL);
+        return;
+    }
+    *request = (struct tdm__http_request){.next = http->all,
+                                          .http = http,
+                                          .event = event,
+                                          .connection = evhttp_request_get_connection(event)};
+    http->all = request;
+    evhttp_connection_set_closecb(request->connection, on_connection_closed, http);
+    if (tdm__timer_set(http->timer, 0) != TDM_OK) {
+        request_free(request);
+        evhttp_send_error(event, HTTP_INTERNAL, NULL);
+    }
+}
+
+void tdm__http_answer(struct tdm__http_request *request, int code, const char *content_type,
+                      const void *body, size_t body_bytes)
+{
+    struct evhttp_request *event = request->event;
+    struct evbuffer *buffer;
+
+    request_free(request);
+    if (event == NULL) {
+        return;
+    }
+    buffer = evbuffer_new();
+    TDM_ASSERT(buffer != NULL);
+    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Content-Type",
+                            content_type);
+    (void)evhttp_add_header(evhttp_request_get_output_headers(event), "Cache-Control",
+                            "no-store");
+    if (body_bytes > 0) {
+        (void)evbuffer_add(buffer, body, body_bytes);
+    }
+    evhttp_send_reply(event, code, NULL, buffer);
+    evbuffer_free(buffer);
+}
+
+/* ---- listening -------------------------------------------------------------------------- */
+
+static tdm_status listen_unix(struct tdm__http *http, const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    mode_t before;
+    int fd;
+    int bound;
+
+    if (strlen(path) >= sizeof(http->path) || strlen(path) >= sizeof(address.sun_path)) {
+        return tdm__fail(TDM_E_LIMIT, "the path %s is too long for a socket", path);
+    }
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    (void)unlink(path);
+    before = umask(0177);
+    bound = bind(fd, (const struct sockaddr *)&address, sizeof(address));
+    (void)umask(before);
+    if (bound < 0 || listen(fd, BACKLOG) < 0 || evhttp_accept_socket(http->server, fd) != 0) {
+        tdm_status status = tdm__fail_errno(errno, "listen at %s", path);
+
+        (void)close(fd);
+        return status;
+    }
+    (void)snprintf(http->path, sizeof(http->path), "%s", path);
+    (void)snprintf(http->address, sizeof(http->address), "unix:%s", path);
+    return TDM_OK;
+}
+
+/* "127.0.0.1:9100" or "[::1]:9100"; the host keeps its brackets. */
+static tdm_status split(const char *address, char host[128], char bare[128], char port[8])
+{
+    const char *colon = strrchr(address, ':');
+    size_t length = colon == NULL ? 0 : (size_t)(colon - address);
+
+    if (colon == NULL || length == 0 || length >= 128 || strlen(colon + 1) >= 8 ||
+        colon[1] == '\0' || colon[1 + strspn(colon + 1, "0123456789")] != '\0') {
+        return tdm__fail(TDM_E_INVAL, "\"%s\" is neither HOST:PORT nor unix:/path", address);
+    }
+    (void)snprintf(host, 128, "%.*s", (int)length, address);
+    if (host[0] == '[' && host[length - 1] == ']') {
+        (void)snprintf(bare, 128, "%.*s", (int)(length - 2), host + 1);
+    } else {
+        (void)snprintf(bare, 128, "%s", host);
+    }
+    (void)snprintf(port, 8, "%s", colon + 1);
+    return TDM_OK;
+}
+
+static tdm_status bind_tcp(const struct addrinfo *found, const char *address, int *fd_out)
+{
+    const int yes = 1;
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "socket");
+    }
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    if (bind(fd, found->ai_addr, found->ai_addrlen) < 0 || listen(fd, BACKLOG) < 0) {
+        tdm_status status = tdm__fail_errno(errno, "listen at %s", address);
+
+        (void)close(fd);
+        return status;
+    }
+    *fd_out = fd;
+    return TDM_OK;
+}
+
+static tdm_status listen_tcp(struct tdm__http *http, const char *address)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                                   .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *found;
+    struct sockaddr_storage bound;
+    socklen_t bound_bytes = sizeof(bound);
+    char bare[128];
+    char port[8];
+    tdm_status status;
+    int fd;
+
+    TDM_TRY(split(address, http->host, bare, port));
+    if (getaddrinfo(bare, port, &hints, &found) != 0) {
+        return tdm__fail(TDM_E_NOT_FOUND, "%s: no such host", bare);
+    }
+    fd = -1;
+    status = bind_tcp(found, address, &fd);
+    freeaddrinfo(found);
+    TDM_TRY(status);
+    (void)getsockname(fd, (struct sockaddr *)&bound, &bound_bytes);
+    if (getnameinfo((const struct sockaddr *)&bound, bound_bytes, NULL, 0, port, sizeof(port),
+                    NI_NUMERICSERV) != 0 ||
+        evhttp_accept_socket(http->server, fd) != 0) {
+        (void)close(fd);
+        return tdm__fail(TDM_E_IO, "listen at %s failed", address);
+    }
+    (void)snprintf(http->address, sizeof(http->address), "%s:%s", http->host, port);
+    return TDM_OK;
+}
+
+tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http_fn *fn,
+                          void *arg, struct tdm__http **http_out)
+{
+    struct tdm__http *http = calloc(1, sizeof(*http));
+    tdm_status status;
+
+    if (http == NULL || (http->server = evhttp_new(tdm__loop_base(loop))) == NULL) {
+        free(http);
+        return tdm__fail(TDM_E_NOMEM, "an HTTP server");
+    }
+    http->fn = fn;
+    http->arg = arg;
+    evhttp_set_allowed_methods(http->server, EVHTTP_REQ_GET | EVHTTP_REQ_HEAD);
+    evhttp_set_max_headers_size(http->server, HEADERS_BYTES_MAX);
+    evhttp_set_max_body_size(http->server, BODY_BYTES_MAX);
+    evhttp_set_timeout(http->server, TIMEOUT_S);
+    evhttp_set_gencb(http->server, on_request, http);
+    status = tdm__timer_create(loop, hand_over, http, &http->timer);
+    if (status == TDM_OK) {
+        status = strncmp(address, "unix:", 5) == 0 ? listen_unix(http, address + 5)
+                                                   : listen_tcp(http, address);
+    }
+    if (status != TDM_OK) {
+        tdm__http_close(http);
+        return status;
+    }
+    *http_out = http;
+    return TDM_OK;
+}
+
+const char *tdm__http_address(const struct tdm__http *http)
+{
+    return http->address;
+}
+
+void tdm__http_close(struct tdm__http *http)
+{
+    if (http == NULL) {
+        return;
+    }
+    evhttp_free(http->server);
+    tdm__timer_destroy(http->timer);
+    if (http->path[0] != '\0') {
+        (void)unlink(http->path);
+    }
+    while (http->all != NULL) {
+        struct tdm__http_request *request = http->all;
+
+        http->all = request->next;
+        free(request);
+    }
+    free(http);
+}

@@ -1,0 +1,194 @@
+/* http_test.c - the HTTP server: answers now or later, and knows who may ask. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/http/http.h"
+
+#include "runtime/clock.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { PATIENCE_MS = 10000 };
+
+static struct tdm__loop *loop;
+static struct tdm__http *http;
+static struct tdm__http_request *kept; /* to be answered later */
+static char said[4096];
+static size_t said_bytes;
+static int client = -1;
+
+static void on_request(void *arg, struct tdm__http_request *request, const char *path)
+{
+    (void)arg;
+    if (strcmp(path, "/later") == 0) {
+        kept = request;
+    } else {
+        tdm__http_answer(request, 200, "text/plain", path, strlen(path));
+    }
+}
+
+static void open_at(const char *address)
+{
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    assert_int_equal(tdm__http_open(loop, address, on_request, NULL, &http), TDM_OK);
+}
+
+static void close_all(void)
+{
+    if (client >= 0) {
+        (void)close(client);
+        client = -1;
+    }
+    tdm__http_close(http);
+    tdm__loop_destroy(loop);
+}
+
+static void ask(const char *lines)
+{
+    const char *port = strrchr(tdm__http_address(http), ':') + 1;
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_port = htons((uint16_t)strtoul(port, NULL, 10)),
+                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
+
+    said_bytes = 0;
+    client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)&address, sizeof(address)), 0);
+    assert_int_equal(write(client, lines, strlen(lines)), (ssize_t)strlen(lines));
+    assert_int_equal(fcntl(client, F_SETFL, O_NONBLOCK), 0);
+}
+
+static bool has_answer(void *arg)
+{
+    ssize_t got = recv(client, said + said_bytes, sizeof(said) - 1 - said_bytes, 0);
+
+    (void)arg;
+    said_bytes += got > 0 ? (size_t)got : 0;
+    said[said_bytes] = '\0';
+    return got == 0;
+}
+
+static bool is_kept(void *arg)
+{
+    (void)arg;
+    return kept != NULL;
+}
+
+static const char *hear(void)
+{
+    for (int i = 0; i < 1000 && !has_answer(NULL); i++) {
+        (void)tdm__loop_run(loop, has_answer, NULL, tdm__deadline_in(10));
+    }
+    (void)close(client);
+    client = -1;
+    return said;
+}
+
+static void a_question_is_answered(void **state)
+{
+    (void)state;
+    open_at("127.0.0.1:0");
+    ask("GET /some/where?x=1 HTTP/1.1\r\nHost: 127.0.0.1:9\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 200 OK\r\n"));
+    assert_non_null(strstr(said, "\r\n\r\n/some/where"));
+    close_all();
+}
+
+static void a_name_that_is_no_address_is_refused(void **state)
+{
+    (void)state;
+    open_at("127.0.0.1:0");
+    ask("GET / HTTP/1.1\r\nHost: evil.example:9100\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 403 "));
+    ask("GET / HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 403 "));
+    ask("GET / HTTP/1.1\r\nHost: [::1]:9100\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 200 "));
+    ask("GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 200 "));
+    close_all();
+}
+
+static void only_reading_is_allowed(void **state)
+{
+    (void)state;
+    open_at("127.0.0.1:0");
+    ask("POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    assert_non_null(strstr(hear(), "HTTP/1.1 501 "));
+    close_all();
+}
+
+static void an_answer_may_come_later_or_too_late(void **state)
+{
+    static const char lines[] =
+        "GET /later HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n";
+
+    (void)state;
+    open_at("127.0.0.1:0");
+    ask(lines);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    kept = NULL;
+    assert_non_null(strstr(hear(), "\r\n\r\nnow"));
+    ask(lines);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    (void)close(client); /* does not wait */
+    client = -1;
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(50));
+    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    kept = NULL;
+    ask(lines);
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    kept = NULL; /* never answered: closing frees it */
+    close_all();
+}
+
+static void a_unix_socket_is_this_users_alone(void **state)
+{
+    struct stat about;
+    char address[64];
+
+    (void)state;
+    (void)snprintf(address, sizeof(address), "unix:/tmp/tdt-http-%d", (int)getpid());
+    open_at(address);
+    assert_int_equal(stat(address + 5, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0600);
+    close_all();
+    assert_int_equal(stat(address + 5, &about), -1);
+}
+
+static void a_wrong_address_is_told(void **state)
+{
+    struct tdm__http *none;
+
+    (void)state;
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    assert_int_equal(tdm__http_open(loop, "9100", on_request, NULL, &none), TDM_E_INVAL);
+    assert_int_equal(tdm__http_open(loop, "127.0.0.1:", on_request, NULL, &none), TDM_E_INVAL);
+    tdm__loop_destroy(loop);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_question_is_answered),
+        cmocka_unit_test(a_name_that_is_no_address_is_refused),
+        cmocka_unit_test(only_reading_is_allowed),
+        cmocka_unit_test(an_answer_may_come_later_or_too_late),
+        cmocka_unit_test(a_unix_socket_is_this_users_alone),
+        cmocka_unit_test(a_wrong_address_is_told),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
