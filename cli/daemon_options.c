@@ -176,7 +176,7 @@ static bool read_option(int letter, struct cli_daemon_options *options)
     case 'l':
         options->listen_host = optarg;
         return true;
-    case 'M':
+    case 'A':
         options->metrics_address = optarg;
         return true;
     case 'n':
@@ -235,7 +235,7 @@ static int next_letter(int argc, char **argv)
         {"cluster", required_argument, NULL, 'c'},
         {"listen", required_argument, NULL, 'l'},
         {"port", required_argument, NULL, 'P'},
-        {"metrics-address", required_argument, NULL, 'M'},
+        {"metrics-address", required_argument, NULL, 'A'},
         {"name", required_argument, NULL, 'n'},
         {"cpus", required_argument, NULL, 'C'},
         {"gpus", required_argument, NULL, 'G'},
