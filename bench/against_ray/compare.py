@@ -98,8 +98,8 @@ class Comparison:
         seconds = measure.seconds / 4 if self.options.quick else measure.seconds
         asked = {"tandem": ("tandem", measure.name)}
         for row in measure.rows:
-            other = row.against if row.against in ("ray", "raw") else "raw"
-            asked[row.against] = (other, measure.name if row.against == other else row.against)
+            side, _, variant = row.against.partition(", ")
+            asked[row.against] = (side, "_".join(filter(None, (measure.name, variant))))
         numbers = {key: [] for key in asked}
         for key, (side, round_name) in asked.items():
             self.ask(side, round_name, seconds / 2)  # warms up, is not counted

@@ -173,6 +173,11 @@ void side_raw_one_by_one(tdm_runtime *runtime, double seconds, struct side_numbe
     raw_windows(1, seconds, numbers);
 }
 
+struct order {
+    uint32_t windows_count;
+    uint32_t at_once;
+};
+
 /* Told how many windows, it exchanges them with an echo of its own, and says so. */
 static void exchange(int fd)
 {
@@ -180,25 +185,24 @@ static void exchange(int fd)
     int echo_fd = bench_peer_pair("echo_frames", &peer);
 
     for (;;) {
-        uint32_t windows_count;
+        struct order order;
 
-        bench_read(fd, &windows_count, sizeof(windows_count));
-        for (uint32_t i = 0; i < windows_count; i++) {
-            raw_window(echo_fd, SIDE_WINDOW);
+        bench_read(fd, &order, sizeof(order));
+        for (uint32_t i = 0; i < order.windows_count; i++) {
+            raw_window(echo_fd, order.at_once);
         }
-        bench_write(fd, &windows_count, sizeof(windows_count));
+        bench_write(fd, &order, sizeof(order));
     }
 }
 
 /* Two pairs at the same time: as many processes and bytes as two callers of two actors. */
-void side_raw_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+static void two_pairs(uint32_t at_once, double seconds, struct side_numbers *numbers)
 {
-    static const uint32_t windows_count = 100;
+    const struct order order = {.windows_count = 100, .at_once = at_once};
     static int fds[2];
     uint32_t frames_count = 0;
     double begun;
 
-    (void)runtime;
     for (int i = 0; i < 2 && fds[i] == 0; i++) {
         pid_t peer; /* ends with this program */
 
@@ -206,17 +210,30 @@ void side_raw_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbe
     }
     begun = bench_seconds();
     do {
-        uint32_t done;
-
         for (int i = 0; i < 2; i++) {
-            bench_write(fds[i], &windows_count, sizeof(windows_count));
+            bench_write(fds[i], &order, sizeof(order));
         }
         for (int i = 0; i < 2; i++) {
+            struct order done;
+
             bench_read(fds[i], &done, sizeof(done));
-            frames_count += done * SIDE_WINDOW;
+            frames_count += done.windows_count * SIDE_WINDOW;
         }
     } while (bench_seconds() - begun < seconds);
     side_add(numbers, frames_count / (bench_seconds() - begun));
+}
+
+void side_raw_two_by_two(tdm_runtime *runtime, double seconds, struct side_numbers *numbers)
+{
+    (void)runtime;
+    two_pairs(SIDE_WINDOW, seconds, numbers);
+}
+
+void side_raw_two_by_two_singly(tdm_runtime *runtime, double seconds,
+                                struct side_numbers *numbers)
+{
+    (void)runtime;
+    two_pairs(1, seconds, numbers);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------

@@ -30,10 +30,15 @@ static const struct named_round ours[] = {
 };
 
 static const struct named_round raw[] = {
-    {"call_same_core", side_raw_same_core}, {"call_own_cores", side_raw_own_cores},
-    {"pipelined", side_raw_pipelined},      {"one_by_one", side_raw_one_by_one},
-    {"two_by_two", side_raw_two_by_two},    {"call_mib", side_raw_twice},
-    {"put_large", side_raw_copy},           {NULL, NULL},
+    {"call_same_core", side_raw_same_core},
+    {"call_own_cores", side_raw_own_cores},
+    {"pipelined", side_raw_pipelined},
+    {"pipelined_singly", side_raw_one_by_one},
+    {"two_by_two", side_raw_two_by_two},
+    {"two_by_two_singly", side_raw_two_by_two_singly},
+    {"call_mib", side_raw_twice},
+    {"put_large", side_raw_copy},
+    {NULL, NULL},
 };
 
 void side_add(struct side_numbers *numbers, double value)

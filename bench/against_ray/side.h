@@ -68,7 +68,9 @@ side_round side_first_call;
 /* raw.c: rate, median µs of a blocking ping-pong */
 side_round side_raw_same_core, side_raw_own_cores;
 /* rate of framed echoes; of those that are sent one by one */
-side_round side_raw_pipelined, side_raw_one_by_one, side_raw_two_by_two;
+side_round side_raw_pipelined, side_raw_one_by_one;
+/* the same, two pairs at once */
+side_round side_raw_two_by_two, side_raw_two_by_two_singly;
 /* GiB/s: 1 MiB copied twice; 100 MiB copied once, warm */
 side_round side_raw_twice, side_raw_copy;
 /* The processes of raw.c, for bench_peer_run(). */
