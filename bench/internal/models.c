@@ -280,8 +280,8 @@ static void measure_handles(void)
                                         .at_least = 1};
     struct tdm__storage_record storage = {.gpu = {{1}},
                                           .key = {{2}},
-                                          .size_bytes = 768 * 2048 * 2,
-                                          .allocation_bytes = 768 * 2048 * 2};
+                                          .size_bytes = (uint64_t)768 * 2048 * 2,
+                                          .allocation_bytes = (uint64_t)768 * 2048 * 2};
     struct tdm__handles handles = {.header = {.storages_count = 1,
                                               .tensors_count = HANDLES,
                                               .update = {{3}},

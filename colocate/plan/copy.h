@@ -18,7 +18,7 @@ enum tdm__convert {
 };
 
 /* Instead of a tensor's index: the destination's staging memory, addressed in bytes. */
-enum { TDM__STAGING = UINT32_MAX };
+#define TDM__STAGING UINT32_MAX
 
 /* `rows` times `columns` elements, rows `pitch` elements apart: what a strided copy engine
  * takes as it is.  Offsets and pitches are in elements of the tensor's dtype, offsets into the

@@ -210,10 +210,10 @@ static uint32_t place_templates(struct tdm__model *model, enum layer_kind kind)
     uint32_t position = 0;
     uint32_t expert_position = 0;
 
-    for (int id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
+    for (enum tdm__template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
         bool of_expert = templates[id].scope == EVERY_EXPERT;
 
-        if (id == TDM__T_EXPERT_DOWN + 1 && kind != DENSE) {
+        if (id == TDM__T_SHARED_GATE && kind != DENSE) {
             model->expert_tensors = expert_position;
             position += expert_position * model->config.experts;
         }
@@ -313,7 +313,7 @@ static tdm_status put_tensor(struct tdm__model *model, enum tdm__template id, ui
 
 static tdm_status put_layer(struct tdm__model *model, uint32_t layer)
 {
-    for (int id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
+    for (enum tdm__template id = TDM__T_INPUT_NORM; id <= TDM__T_MTP_HEAD; id++) {
         uint32_t experts = templates[id].scope == EVERY_EXPERT ? model->config.experts : 1;
 
         if (!has_template(model, id) ||
@@ -341,13 +341,12 @@ static tdm_status put_all(struct tdm__model *model)
 
 static tdm_status make_tensors(struct tdm__model *model)
 {
-    uint64_t most = (uint64_t)model->layers_count * (6ull * model->config.experts + 64);
-
-    if (most > TDM__MODEL_TENSORS_MAX * 2) {
-        return tdm__fail(TDM_E_LIMIT, "%u layers of %u experts are over %d tensors",
-                         model->layers_count, model->config.experts, TDM__MODEL_TENSORS_MAX);
-    }
     place_all(model);
+    if (model->tensors_count > TDM__MODEL_TENSORS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u layers of %u experts are %u tensors, over %d",
+                         model->layers_count, model->config.experts, model->tensors_count,
+                         TDM__MODEL_TENSORS_MAX);
+    }
     model->tensors = calloc(model->tensors_count, sizeof(*model->tensors));
     if (model->tensors == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u tensors", model->tensors_count);

@@ -9,12 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    STAGING_ALIGNMENT = 256,
-    ROOM_FIRST = 256,
-    SHARE_BYTES = 16 << 20,
-    NO_TENSOR = UINT32_MAX - 1 /* that no copy writes: TDM__STAGING is one more */
-};
+enum { STAGING_ALIGNMENT = 256, ROOM_FIRST = 256, SHARE_BYTES = 16 << 20 };
+
+#define NO_TENSOR (TDM__STAGING - 1) /* that no copy writes */
 
 /* Every piece of the destination is walked through twice: first only to count what sources have
  * to send because nobody else can, so that those with a choice know it before they choose. */

@@ -14,7 +14,7 @@ struct tdm__rectangle {
     uint32_t columns;
 };
 
-enum { TDM__NO_PIECE = UINT32_MAX };
+#define TDM__NO_PIECE UINT32_MAX
 
 /* A rectangle of a model's tensor, and where it lies in one of the rank's. */
 struct tdm__piece {

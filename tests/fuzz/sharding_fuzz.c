@@ -1,0 +1,72 @@
+/* sharding_fuzz.c - no layout may break the reader, or the plan from it into another one. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/plan/reshard.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS_MAX = 64 };
+
+/* The input is two layouts, a newline between them. */
+static const struct tdm__model_config config = {
+    .family = TDM__FAMILY_GLM4_MOE,
+    .dtype = TDM_BF16,
+    .layers = 3,
+    .dense_layers = 1,
+    .hidden = 256,
+    .vocabulary = 100,
+    .heads = 8,
+    .kv_heads = 4,
+    .head_dim = 64,
+    .ffn = 512,
+    .experts = 8,
+    .expert_ffn = 128,
+    .shared_experts = 1,
+    .mtp_layers = 1,
+    .attention_bias = true,
+    .router_bias = true,
+};
+
+static void compile(const struct tdm__sharding *from_sharding,
+                    const struct tdm__sharding *to_sharding)
+{
+    static const struct tdm__model_options options = {.mtp = true, .scales = true};
+    static const struct tdm__rank_place places[RANKS_MAX];
+    const struct tdm__side from = {from_sharding, places};
+    const struct tdm__side to = {to_sharding, places};
+    struct tdm__reshard *reshard;
+    struct tdm__model *model;
+
+    if (tdm__model_create(&config, &options, &model) != TDM_OK) {
+        abort();
+    }
+    if (tdm__reshard_create(model, &from, &to, &reshard) == TDM_OK) {
+        if (reshard->cost.written_bytes == 0) {
+            abort();
+        }
+        tdm__reshard_destroy(reshard);
+    }
+    tdm__model_destroy(model);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const char *text = (const char *)data;
+    const char *newline = size == 0 ? NULL : memchr(text, '\n', size);
+    size_t first_size = newline == NULL ? size : (size_t)(newline - text);
+    struct tdm__sharding from;
+    struct tdm__sharding to;
+
+    if (tdm__sharding_parse(text, first_size, "from", &from) != TDM_OK) {
+        return 0;
+    }
+    if (newline == NULL ||
+        tdm__sharding_parse(newline + 1, size - first_size - 1, "to", &to) != TDM_OK) {
+        to = tdm__sharding_whole(1);
+    }
+    if (from.ranks_count <= RANKS_MAX && to.ranks_count <= RANKS_MAX) {
+        compile(&from, &to);
+    }
+    return 0;
+}
