@@ -38,7 +38,10 @@ struct tdm__copy {
     uint8_t edge;    /* enum tdm__edge */
     uint8_t from_dtype;
     uint8_t to_dtype;
+    uint32_t reserved; /* zero: plans can be compared byte by byte */
 };
+
+_Static_assert(sizeof(struct tdm__copy) == 56, "no bytes between the fields");
 
 /* Where the scales of an FP8 conversion go. */
 struct tdm__copy_scales {

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/plan/reshard.h"
 
+#include "colocate/plan/grow.h"
 #include "colocate/plan/sources.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STAGING_ALIGNMENT = 256, ROOM_FIRST = 256, SHARE_BYTES = 16 << 20 };
+enum { STAGING_ALIGNMENT = 256, SHARE_BYTES = 16 << 20 };
 
 #define NO_TENSOR (TDM__STAGING - 1) /* that no copy writes */
 
@@ -29,23 +30,6 @@ struct compiler {
 
 /* ---- lists that grow -------------------------------------------------------------------- */
 
-static tdm_status grow(void **items, uint32_t *room, uint32_t count, size_t item_bytes)
-{
-    uint32_t wanted = *room == 0 ? ROOM_FIRST : *room * 2;
-    void *grown;
-
-    if (count < *room) {
-        return TDM_OK;
-    }
-    grown = realloc(*items, wanted * item_bytes);
-    if (grown == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u steps of a plan", wanted);
-    }
-    *items = grown;
-    *room = wanted;
-    return TDM_OK;
-}
-
 static tdm_status add_copy(struct compiler *compiler, const struct tdm__copy *copy)
 {
     struct tdm__rank_plan *plan = &compiler->plan;
@@ -54,8 +38,8 @@ static tdm_status add_copy(struct compiler *compiler, const struct tdm__copy *co
         tdm__copy_merge(&plan->copies[plan->copies_count - 1], copy)) {
         return TDM_OK;
     }
-    TDM_TRY(grow((void **)&plan->copies, &compiler->copies_room, plan->copies_count,
-                 sizeof(*copy)));
+    TDM_TRY(tdm__grow((void **)&plan->copies, &compiler->copies_room, plan->copies_count,
+                      sizeof(*copy)));
     plan->copies[plan->copies_count++] = *copy;
     return TDM_OK;
 }
@@ -64,8 +48,8 @@ static tdm_status add_pass(struct compiler *compiler, const struct tdm__copy *pa
 {
     struct tdm__rank_plan *plan = &compiler->plan;
 
-    TDM_TRY(grow((void **)&plan->passes, &compiler->passes_room, plan->passes_count,
-                 sizeof(*pass)));
+    TDM_TRY(tdm__grow((void **)&plan->passes, &compiler->passes_room, plan->passes_count,
+                      sizeof(*pass)));
     plan->passes[plan->passes_count++] = *pass;
     return TDM_OK;
 }
@@ -74,8 +58,8 @@ static tdm_status add_scales(struct compiler *compiler, const struct tdm__copy_s
 {
     struct tdm__rank_plan *plan = &compiler->plan;
 
-    TDM_TRY(grow((void **)&plan->scales, &compiler->scales_room, plan->scales_count,
-                 sizeof(*scales)));
+    TDM_TRY(tdm__grow((void **)&plan->scales, &compiler->scales_room, plan->scales_count,
+                      sizeof(*scales)));
     plan->scales[plan->scales_count++] = *scales;
     return TDM_OK;
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/plan/shards.h"
 
+#include "colocate/plan/grow.h"
 #include "colocate/plan/rule.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -20,33 +21,14 @@ struct builder {
     uint32_t pieces_room;
 };
 
-enum { ROOM_FIRST = 256 };
-
 /* ---- lists that grow -------------------------------------------------------------------- */
-
-static tdm_status grow(void **items, uint32_t *room, uint32_t count, size_t item_bytes)
-{
-    uint32_t wanted = *room == 0 ? ROOM_FIRST : *room * 2;
-    void *grown;
-
-    if (count < *room) {
-        return TDM_OK;
-    }
-    grown = realloc(*items, wanted * item_bytes);
-    if (grown == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u entries of %zu bytes", wanted, item_bytes);
-    }
-    *items = grown;
-    *room = wanted;
-    return TDM_OK;
-}
 
 static tdm_status add_local(struct builder *builder, const struct tdm__local *local)
 {
     struct tdm__shards *shards = &builder->shards;
 
-    TDM_TRY(grow((void **)&shards->locals, &builder->locals_room, shards->locals_count,
-                 sizeof(*local)));
+    TDM_TRY(tdm__grow((void **)&shards->locals, &builder->locals_room, shards->locals_count,
+                      sizeof(*local)));
     shards->locals[shards->locals_count++] = *local;
     return TDM_OK;
 }
@@ -55,8 +37,8 @@ static tdm_status add_piece(struct builder *builder, const struct tdm__piece *pi
 {
     struct tdm__shards *shards = &builder->shards;
 
-    TDM_TRY(grow((void **)&shards->pieces, &builder->pieces_room, shards->pieces_count,
-                 sizeof(*piece)));
+    TDM_TRY(tdm__grow((void **)&shards->pieces, &builder->pieces_room, shards->pieces_count,
+                      sizeof(*piece)));
     shards->pieces[shards->pieces_count++] = *piece;
     return TDM_OK;
 }
