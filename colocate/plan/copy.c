@@ -3,7 +3,6 @@
 #include "colocate/plan/copy.h"
 
 #include "colocate/plan/fp8.h"
-#include "runtime/assert.h"
 
 #include <string.h>
 
@@ -114,20 +113,19 @@ static void copy_rows(const struct tdm__copy *copy, const uint8_t *from, uint8_t
     }
 }
 
-static const uint8_t *at(const void *begin, uint32_t tensor, uint64_t offset, uint8_t dtype)
+/* Where in its tensor, or in the staging memory, a side of the copy begins. */
+static uint64_t begin_bytes(uint32_t tensor, uint64_t offset, uint8_t dtype)
 {
-    uint64_t unit = tensor == TDM__STAGING ? 1 : tdm_dtype_bytes((enum tdm_dtype)dtype);
-
-    return (const uint8_t *)begin + offset * unit;
+    return tensor == TDM__STAGING ? offset : offset * tdm_dtype_bytes((enum tdm_dtype)dtype);
 }
 
 void tdm__copy_run(const struct tdm__copy *copy, const void *from, void *to,
                    const struct tdm__copy_scales *place, float *scales)
 {
-    const uint8_t *source = at(from, copy->from_tensor, copy->from_offset, copy->from_dtype);
+    const uint8_t *source = (const uint8_t *)from +
+                            begin_bytes(copy->from_tensor, copy->from_offset, copy->from_dtype);
     uint8_t *target =
-        (uint8_t *)to +
-        (at(to, copy->to_tensor, copy->to_offset, copy->to_dtype) - (const uint8_t *)to);
+        (uint8_t *)to + begin_bytes(copy->to_tensor, copy->to_offset, copy->to_dtype);
 
     if (copy->convert == TDM__CONVERT_FP8) {
         const struct tdm__matrix matrix = {source, (enum tdm_dtype)copy->from_dtype, copy->rows,

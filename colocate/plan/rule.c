@@ -174,13 +174,15 @@ void tdm__rule_name(const struct tdm__rules *rules, const struct tdm__rule *rule
     const char *rest = rule->name;
     char pattern[2 * TDM_TENSOR_NAME_BYTES_MAX];
     struct tdm__text text = tdm__text_in(pattern, sizeof(pattern));
+    char *mtp;
 
     if (strncmp(rest, "{P}", 3) == 0) {
         rest += 3;
         tdm__text_add(&text, "%s", prefix);
     }
     tdm__text_add(&text, "%s", rest);
-    for (char *mtp = strstr(pattern, "{m}"); is_mtp && mtp != NULL; mtp = NULL) {
+    mtp = strstr(pattern, "{m}");
+    if (is_mtp && mtp != NULL) {
         mtp[1] = 'L';
         layer -= model->config.layers;
     }

@@ -131,12 +131,43 @@ static void tensors_are_called_and_shaped_as_engines_do(void **state)
     tdm__model_destroy(model);
 }
 
+static void layers_of_multi_token_prediction_and_scales_have_their_names(void **state)
+{
+    static const char engine[] = "{\"layout\": \"engine\", \"dtype\": \"F8_E4M3\"}";
+    const struct tdm__model_options options = {.mtp = true, .scales = true};
+    struct tdm__model_config config;
+    struct tdm__sharding sharding;
+    struct tdm__shards shards;
+    struct tdm__model *model;
+
+    (void)state;
+    assert_int_equal(
+        tdm__model_config_read(TDM_TEST_SOURCE_DIR "/bench/models/deepseek-v3.json", &config),
+        TDM_OK);
+    assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
+    make_shards(model, "{\"layout\": \"megatron\", \"ranks\": 2, \"pp\": 2}", 1, &shards,
+                &sharding);
+    assert_has(model, &sharding, &shards, "mtp.layers.0.eh_proj.weight", 7168, 14336);
+    assert_has(model, &sharding, &shards, "mtp.layers.0.transformer_layer.mlp.router.weight",
+               256, 7168);
+    assert_has(model, &sharding, &shards, "embedding.word_embeddings.weight", 129280, 7168);
+    tdm__shards_fini(&shards);
+    make_shards(model, engine, 0, &shards, &sharding);
+    assert_has(model, &sharding, &shards, "model.layers.61.mlp.experts.w13_weight_scale_inv",
+               32, 56);
+    assert_has(model, &sharding, &shards,
+               "model.layers.3.self_attn.fused_qkv_a_proj_with_mqa.weight_scale_inv", 17, 56);
+    tdm__shards_fini(&shards);
+    tdm__model_destroy(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_has_the_known_number_of_tensors),
         cmocka_unit_test(tensors_are_called_and_shaped_as_megatron_does),
         cmocka_unit_test(tensors_are_called_and_shaped_as_engines_do),
+        cmocka_unit_test(layers_of_multi_token_prediction_and_scales_have_their_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

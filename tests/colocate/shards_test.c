@@ -28,7 +28,27 @@ enum {
     VOCABULARY = 29
 };
 
-static const struct tdm__model_config config = {
+/* Latent attention. */
+enum { Q_RANK = 5, KV_RANK = 7, NOPE = 3, ROPE = 2, VALUE = 4 };
+
+static const struct tdm__model_config latent = {
+    .family = TDM__FAMILY_DEEPSEEK_V3,
+    .dtype = TDM_BF16,
+    .layers = 1,
+    .dense_layers = 1,
+    .hidden = HIDDEN,
+    .vocabulary = VOCABULARY,
+    .heads = HEADS,
+    .kv_heads = HEADS,
+    .ffn = FFN,
+    .q_rank = Q_RANK,
+    .kv_rank = KV_RANK,
+    .nope_dim = NOPE,
+    .rope_dim = ROPE,
+    .value_dim = VALUE,
+};
+
+static const struct tdm__model_config grouped = {
     .family = TDM__FAMILY_GLM4_MOE,
     .dtype = TDM_BF16,
     .layers = LAYERS,
@@ -238,6 +258,64 @@ static struct origin engine_origin(const char *name, struct spot spot)
     return columns_of(spot, TDM__T_DOWN, FFN);
 }
 
+/* What both have of latent attention: heads are cut over ranks, all else is on each. */
+static bool find_latent(const char *name, struct spot spot, struct origin *origin_out)
+{
+    static const struct {
+        const char *end;
+        int template_id;
+        uint32_t rows; /* that are cut */
+    } known[] = {
+        {"linear_q_down_proj.weight", TDM__T_Q_A, 0},
+        {"linear_q_up_proj.layer_norm_weight", TDM__T_Q_A_NORM, 0},
+        {"q_a_layernorm.weight", TDM__T_Q_A_NORM, 0},
+        {"linear_q_up_proj.weight", TDM__T_Q_B, HEADS * (NOPE + ROPE)},
+        {"q_b_proj.weight", TDM__T_Q_B, HEADS * (NOPE + ROPE)},
+        {"linear_kv_down_proj.weight", TDM__T_KV_A, 0},
+        {"linear_kv_up_proj.layer_norm_weight", TDM__T_KV_A_NORM, 0},
+        {"kv_a_layernorm.weight", TDM__T_KV_A_NORM, 0},
+        {"linear_kv_up_proj.weight", TDM__T_KV_B, HEADS * (NOPE + VALUE)},
+        {"kv_b_proj.weight", TDM__T_KV_B, HEADS * (NOPE + VALUE)},
+        {"layers.0.input_layernorm.weight", TDM__T_INPUT_NORM, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (ends_with(name, known[i].end)) {
+            *origin_out = rows_of(spot, known[i].template_id, known[i].rows);
+            origin_out->row = known[i].rows == 0 ? spot.row : origin_out->row;
+            return true;
+        }
+    }
+    if (ends_with(name, "fused_qkv_a_proj_with_mqa.weight")) {
+        bool is_query = spot.row < Q_RANK;
+
+        *origin_out = (struct origin){is_query ? TDM__T_Q_A : TDM__T_KV_A, 0,
+                                      is_query ? spot.row : spot.row - Q_RANK, spot.column};
+        return true;
+    }
+    return false;
+}
+
+static struct origin latent_megatron_origin(const char *name, struct spot spot)
+{
+    struct origin origin;
+
+    if (ends_with(name, "linear_proj.weight")) {
+        return columns_of(spot, TDM__T_O, HEADS * VALUE);
+    }
+    return find_latent(name, spot, &origin) ? origin : megatron_origin(name, spot);
+}
+
+static struct origin latent_engine_origin(const char *name, struct spot spot)
+{
+    struct origin origin;
+
+    if (ends_with(name, "o_proj.weight")) {
+        return columns_of(spot, TDM__T_O, HEADS * VALUE);
+    }
+    return find_latent(name, spot, &origin) ? origin : engine_origin(name, spot);
+}
+
 /* ---- comparing -------------------------------------------------------------------------- */
 
 /* Which piece has the element, as what. */
@@ -308,14 +386,15 @@ static void check_rank(const struct tdm__model *model, const struct tdm__shardin
     tdm__shards_fini(&shards);
 }
 
-static void check_layout(const char *layout, origin_fn *origin_of)
+static void check_layout(const struct tdm__model_config *config, const char *layout,
+                         origin_fn *origin_of)
 {
     const struct tdm__model_options options = {.mtp = false};
     struct tdm__sharding sharding;
     struct tdm__model *model;
 
     assert_int_equal(tdm__sharding_parse(layout, strlen(layout), "layout", &sharding), TDM_OK);
-    assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
+    assert_int_equal(tdm__model_create(config, &options, &model), TDM_OK);
     for (uint32_t rank = 0; rank < sharding.ranks_count; rank++) {
         check_rank(model, &sharding, rank, origin_of);
     }
@@ -325,10 +404,12 @@ static void check_layout(const char *layout, origin_fn *origin_of)
 static void megatron_tensors_hold_what_megatron_puts_there(void **state)
 {
     (void)state;
-    check_layout("{\"layout\": \"megatron\", \"ranks\": 12, \"tp\": 2, \"ep\": 3, \"pp\": 2,"
+    check_layout(&grouped,
+                 "{\"layout\": \"megatron\", \"ranks\": 12, \"tp\": 2, \"ep\": 3, \"pp\": 2,"
                  " \"etp\": 2, \"stage_layers\": [1, 2], \"vocabulary_multiple\": 3}",
                  megatron_origin);
-    check_layout("{\"layout\": \"megatron\", \"ranks\": 6, \"ep\": 6,"
+    check_layout(&grouped,
+                 "{\"layout\": \"megatron\", \"ranks\": 6, \"ep\": 6,"
                  " \"vocabulary_multiple\": 6}",
                  megatron_origin);
 }
@@ -336,12 +417,27 @@ static void megatron_tensors_hold_what_megatron_puts_there(void **state)
 static void engine_tensors_hold_what_engines_load(void **state)
 {
     (void)state;
-    check_layout("{\"layout\": \"engine\", \"ranks\": 4, \"tp\": 4, \"ep\": 2, \"etp\": 2,"
+    check_layout(&grouped,
+                 "{\"layout\": \"engine\", \"ranks\": 4, \"tp\": 4, \"ep\": 2, \"etp\": 2,"
                  " \"vocabulary_multiple\": 8}",
                  engine_origin);
-    check_layout("{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 2, \"etp\": 4,"
+    check_layout(&grouped,
+                 "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"ep\": 2, \"etp\": 4,"
                  " \"vocabulary_multiple\": 8}",
                  engine_origin);
+}
+
+static void latent_attention_is_cut_by_heads(void **state)
+{
+    (void)state;
+    check_layout(&latent,
+                 "{\"layout\": \"megatron\", \"ranks\": 4, \"tp\": 2, \"vocabulary_multiple\":"
+                 " 3}",
+                 latent_megatron_origin);
+    check_layout(&latent,
+                 "{\"layout\": \"engine\", \"ranks\": 8, \"tp\": 8, \"vocabulary_multiple\":"
+                 " 8}",
+                 latent_engine_origin);
 }
 
 /* A layer's elements in a row, in equal parts. */
@@ -357,7 +453,7 @@ static void flat_pieces_are_a_layers_elements_in_a_row(void **state)
 
     (void)state;
     assert_int_equal(tdm__sharding_parse(layout, strlen(layout), "layout", &sharding), TDM_OK);
-    assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
+    assert_int_equal(tdm__model_create(&grouped, &options, &model), TDM_OK);
     first = tdm__model_find(model, TDM__T_INPUT_NORM, 0, 0);
     for (uint32_t rank = 0; rank < 3; rank++) {
         struct tdm__shards shards;
@@ -408,7 +504,7 @@ static void what_a_layout_cannot_hold_is_refused_by_name(void **state)
     struct tdm__model *model;
 
     (void)state;
-    assert_int_equal(tdm__model_create(&config, &options, &model), TDM_OK);
+    assert_int_equal(tdm__model_create(&grouped, &options, &model), TDM_OK);
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         struct tdm__sharding sharding;
         struct tdm__shards shards;
@@ -428,6 +524,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(megatron_tensors_hold_what_megatron_puts_there),
         cmocka_unit_test(engine_tensors_hold_what_engines_load),
+        cmocka_unit_test(latent_attention_is_cut_by_heads),
         cmocka_unit_test(flat_pieces_are_a_layers_elements_in_a_row),
         cmocka_unit_test(what_a_layout_cannot_hold_is_refused_by_name),
     };
