@@ -95,8 +95,8 @@ static void only_the_rectangle_is_written(void **state)
     uint8_t to[60] = {0};
 
     (void)state;
-    for (uint8_t i = 0; i < sizeof(from); i++) {
-        from[i] = i;
+    for (int i = 0; i < (int)sizeof(from); i++) {
+        from[i] = (uint8_t)i;
     }
     tdm__copy_run(&copy, from, to, NULL, NULL);
     for (int i = 0; i < 60; i++) {

@@ -83,7 +83,7 @@ static void each_block_has_its_own_scale(void **state)
     (void)state;
     values[0] = -448;
     values[128] = 2;
-    values[129 * 129] = 1;
+    values[(size_t)129 * 129] = 1;
     tdm__fp8_quantize(&from, &to);
     assert_true(scales[0] == 1.0f);
     assert_true(scales[1] == 2.0f / 448);
