@@ -214,7 +214,8 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
                                .target = request->target,
                                .left_ms = tdm__deadline_left(request->deadline_ms),
                                .sequence = request->sequence,
-                               .acknowledged = request->acknowledged};
+                               .acknowledged = request->acknowledged,
+                               .wants_items = request->on_item != NULL};
     tdm_status status;
 
     TDM_TRY(check_request(conn, request, method_bytes));

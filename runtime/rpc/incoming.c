@@ -167,6 +167,11 @@ uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming)
     return incoming->frame.acknowledged;
 }
 
+bool tdm__incoming_wants_items(const struct tdm__incoming *incoming)
+{
+    return incoming->frame.wants_items;
+}
+
 int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)
 {
     return incoming->deadline_ms;

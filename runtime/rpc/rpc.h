@@ -90,6 +90,8 @@ const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incom
 /* As in runtime/wire/frame.h. */
 uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming);
 uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming);
+/* Its caller has an on_item. */
+bool tdm__incoming_wants_items(const struct tdm__incoming *incoming);
 
 /* Told while the call is not answered, from the loop, never inside a call to a function of
  * these.  What happened before tdm__incoming_on_notice() is not told again. */

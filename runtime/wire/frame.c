@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { MAGIC = 0x4d445446, VERSION = 2 }; /* "FTDM" */
+enum { FLAG_WANTS_ITEMS = 1 };
 
 struct wire_header {
     uint32_t magic;
@@ -16,7 +17,7 @@ struct wire_header {
     uint8_t kind;
     uint8_t fds_count;
     uint8_t method_bytes;
-    uint32_t flags; /* none yet: 0 */
+    uint32_t flags;
     uint32_t total_bytes;
     uint64_t call_id;
     uint8_t target[16];
@@ -46,6 +47,7 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         .kind = (uint8_t)frame->kind,
         .fds_count = (uint8_t)frame->fds_count,
         .method_bytes = (uint8_t)frame->method_bytes,
+        .flags = htole32(frame->wants_items ? (uint32_t)FLAG_WANTS_ITEMS : 0u),
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
         .status = htole32((uint32_t)frame->status),
@@ -88,6 +90,9 @@ static tdm_status check_other(const struct tdm__frame *frame)
     bool has_sequence = frame->kind == TDM__FRAME_ITEM || frame->kind == TDM__FRAME_CREDIT;
     bool has_payload = frame->kind == TDM__FRAME_REPLY || frame->kind == TDM__FRAME_ITEM;
 
+    if (frame->wants_items) {
+        return wrong("flags of what is no call", FLAG_WANTS_ITEMS);
+    }
     if (frame->method_bytes != 0) {
         return wrong("method length of what is no call", frame->method_bytes);
     }
@@ -134,7 +139,7 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     if (wire.version != VERSION) {
         return wrong("version", wire.version);
     }
-    if (wire.flags != 0) {
+    if ((le32toh(wire.flags) & ~(uint32_t)FLAG_WANTS_ITEMS) != 0) {
         return wrong("flags", le32toh(wire.flags));
     }
     total_bytes = le32toh(wire.total_bytes);
@@ -158,6 +163,7 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.left_ms = (int64_t)le64toh(wire.left_ms);
     frame.sequence = le64toh(wire.sequence);
     frame.acknowledged = le64toh(wire.acknowledged);
+    frame.wants_items = (le32toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;
     frame.cpu = le32toh(wire.cpu);
     TDM_TRY(check_kind(&frame));
     *frame_out = frame;

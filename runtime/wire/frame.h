@@ -43,6 +43,7 @@ struct tdm__frame {
                           Credits: items taken */
     uint64_t
         acknowledged; /* calls: every reply up to this sequence has arrived at the caller */
+    bool wants_items; /* calls: the caller takes the items of a stream */
     uint32_t cpu;     /* where the sender runs, plus 1; 0: it does not say */
 };
 

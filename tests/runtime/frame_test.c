@@ -109,7 +109,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
     expect_refusal(&call, 6, 9, "number of descriptors 9");
     expect_refusal(&call, 7, 64, "method length of a call 64");
     expect_refusal(&call, 7, 0, "method length of a call 0");
-    expect_refusal(&call, 8, 1, "flags 1");
+    expect_refusal(&call, 8, 2, "flags 2");
     expect_refusal(&call, 12, 1, "total bytes 268435457");
     expect_refusal(&reply, 12, 71, "total bytes 71");
     expect_refusal(&reply, 16, 0, "call id 0");

@@ -106,6 +106,7 @@ static void the_place_of_a_call_arrives_with_it(void **state)
     (void)state;
     assert_int_equal(tdm__incoming_sequence(incoming), 7);
     assert_int_equal(tdm__incoming_acknowledged(incoming), 3);
+    assert_true(tdm__incoming_wants_items(incoming));
 }
 
 static void a_cancel_reaches_the_call_that_waits_and_it_is_still_answered(void **state)
@@ -164,6 +165,7 @@ static void items_nobody_asked_for_are_dropped(void **state)
     (void)state;
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, on_reply, NULL, &call_id), TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
+    assert_false(tdm__incoming_wants_items(pair.held[0]));
     assert_int_equal(tdm__incoming_item(pair.held[0], 1, pair_text("item")), TDM_OK);
     answer_held();
     assert_int_equal(items.answer.status, TDM_OK);
