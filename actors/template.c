@@ -71,6 +71,17 @@ static void reap_children(void)
     }
 }
 
+/* In the template's environment there is a mark of the same length.  It is written over where
+ * it lies, so that /proc/PID/environ shows it also for children that never execute anything. */
+static void set_mark(const char mark[TDM__MARK_BYTES])
+{
+    char *place = getenv(TDM__MARK_VARIABLE);
+
+    if (place != NULL && strlen(place) == TDM__MARK_BYTES - 1) {
+        memcpy(place, mark, TDM__MARK_BYTES - 1);
+    }
+}
+
 /* In the child: leaves everything of the template behind. */
 static void become_worker(const int *fds, uint32_t fds_count, int signals, pid_t parent)
 {
@@ -114,6 +125,7 @@ static bool fork_worker(const struct tdm__template_order *order, const int *fds,
     news.pid = fork();
     if (news.pid == 0) {
         become_worker(fds, fds_count, signals, parent);
+        set_mark(order->mark);
         return true;
     }
     pidfd = news.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, news.pid, 0);

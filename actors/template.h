@@ -18,9 +18,14 @@
  * A worker is the template's child, so only the template can reap it.  When the control socket
  * closes the template ends, and its children die with it. */
 
+/* In the environment of each worker, and of what it starts: whose process it is. */
+#define TDM__MARK_VARIABLE "TANDEM_PROCESS_OF"
+enum { TDM__MARK_BYTES = 42 }; /* actor id, dot, incarnation in 8 digits, NUL */
+
 struct tdm__template_order {
     uint64_t serial;
     uint32_t has_output;
+    char mark[TDM__MARK_BYTES];
 };
 
 enum tdm__template_news_kind {

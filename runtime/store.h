@@ -77,6 +77,7 @@ struct tdm__store_ops {
 /* First member of every filling. */
 struct tdm__store {
     const struct tdm__store_ops *ops;
+    bool closing; /* what fails now is not to be asked for again */
 };
 
 /* The reference filling. */

@@ -3,6 +3,7 @@
 #include "scheduler/reserve.h"
 
 #include "runtime/error.h"
+#include "scheduler/attempt.h"
 #include "scheduler/records.h"
 
 #include <stdio.h>
@@ -95,7 +96,8 @@ tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
     join->grants_count = grants_count;
     join->fn = fn;
     join->arg = arg;
-    status = tdm__txn_run(loop, store, patterns, 3, deadline_ms, join_body, join_done, join);
+    status =
+        tdm__attempt_run(loop, store, patterns, 3, deadline_ms, join_body, join_done, join);
     if (status != TDM_OK) {
         free(join->grants);
         free(join);
@@ -218,6 +220,27 @@ static tdm_status check_name(const struct tdm__txn *txn,
     return tdm__fail(TDM_E_EXISTS, "the name %s is taken", strrchr(name_key, '/') + 1);
 }
 
+/* The place that an earlier commit of this request took, of which no answer came. */
+static tdm_status find_own_place(struct placing *placing, const struct tdm__txn *txn,
+                                 bool *found_out)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("actor", &placing->request.actor, key));
+    struct tdm__actor_record own;
+
+    if (record != NULL) {
+        TDM_TRY(tdm__actor_record_read(record, &own));
+        record = tdm__txn_find(txn, tdm__store_key("node", &own.node, key));
+    }
+    *found_out = record != NULL;
+    if (record == NULL) {
+        return TDM_OK; /* none, or its node is lost */
+    }
+    placing->reserved.grant = own.grant;
+    return tdm__node_record_read(record, &placing->reserved.node);
+}
+
 static tdm_status placing_body(void *arg, struct tdm__txn *txn)
 {
     struct placing *placing = arg;
@@ -228,6 +251,12 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
                                       .home = request->wish.home,
                                       .returns = request->returns};
 
+    bool is_placed;
+
+    TDM_TRY(find_own_place(placing, txn, &is_placed));
+    if (is_placed) {
+        return TDM_OK;
+    }
     TDM_TRY(check_name(txn, request));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
                                              : place_in_group(placing, txn));
@@ -267,8 +296,8 @@ tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__txn_run(loop, store, patterns, count, deadline_ms, placing_body, placing_done,
-                          placing);
+    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, placing_body,
+                              placing_done, placing);
     if (status != TDM_OK) {
         free(placing);
     }
@@ -386,8 +415,8 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__txn_run(loop, store, patterns, count, deadline_ms, leaving_body, leaving_done,
-                          leaving);
+    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, leaving_body,
+                              leaving_done, leaving);
     if (status != TDM_OK) {
         free(leaving);
     }

@@ -46,6 +46,11 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__actor_record *actor, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg);
 
+/* Removes the actors' and names' records of nodes that are no longer there, but for actors that
+ * their home makes anew.  TDM_E_AGAIN: there are more. */
+tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
+
 /* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
 typedef void tdm__reserve_group_done(void *arg, tdm_status status, const char *detail,
                                      const struct tdm__group_record *group);

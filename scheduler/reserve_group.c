@@ -1,6 +1,7 @@
 /* reserve_group.c - places for the bundles of a placement group, all or none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
+#include "scheduler/attempt.h"
 #include "scheduler/reserve.h"
 
 #include <stdlib.h>
@@ -61,9 +62,8 @@ static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
                                  &grouping->record);
 }
 
-static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
+static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
 {
-    struct grouping *grouping = arg;
     struct tdm__nodes_snapshot snapshot;
     struct tdm__bundle_place *places = calloc(grouping->bundles_count, sizeof(*places));
     tdm_status status;
@@ -87,6 +87,20 @@ static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
     tdm__nodes_snapshot_fini(&snapshot);
     free(places);
     return status;
+}
+
+static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
+{
+    struct grouping *grouping = arg;
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *own =
+        tdm__txn_find(txn, tdm__store_key("group", &grouping->id, key));
+
+    if (own != NULL) { /* an earlier commit, of which no answer came */
+        tdm__group_record_fini(&grouping->record);
+        return tdm__group_record_read(own, &grouping->record);
+    }
+    return plan_group(grouping, txn);
 }
 
 static void grouping_done(void *arg, tdm_status status, const char *detail)
@@ -124,8 +138,8 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", bundles_count);
     }
     memcpy(grouping->wanted, bundles, bundles_count * sizeof(*bundles));
-    status = tdm__txn_run(loop, store, patterns, 3, deadline_ms, grouping_body, grouping_done,
-                          grouping);
+    status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, grouping_body,
+                              grouping_done, grouping);
     if (status != TDM_OK) {
         grouping_free(grouping);
     }
@@ -210,8 +224,8 @@ tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "removing a group");
     }
     *ungrouping = (struct ungrouping){*group, fn, arg};
-    status = tdm__txn_run(loop, store, patterns, 3, deadline_ms, ungrouping_body,
-                          ungrouping_done, ungrouping);
+    status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, ungrouping_body,
+                              ungrouping_done, ungrouping);
     if (status != TDM_OK) {
         free(ungrouping);
     }

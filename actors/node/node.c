@@ -1,4 +1,4 @@
-/* node.c - a node of the cluster: joins, renews its lease, ends. */
+/* node.c - a node of the cluster: joins, and ends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/node.h"
 
@@ -14,77 +14,6 @@
 #include <unistd.h>
 
 enum { STORE_DEADLINE_MS = 10000 };
-
-/* ---- the lease -------------------------------------------------------------------------- */
-
-static void rejoin(struct tdm__node *node);
-
-static void renewed(void *arg, tdm_status status)
-{
-    struct tdm__node *node = arg;
-
-    node->renewing = false;
-    if (status == TDM_E_CONFLICT) {
-        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
-                 node->record.name);
-        rejoin(node);
-    } else if (status != TDM_OK) {
-        tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
-                 tdm_error_detail());
-    }
-}
-
-static void on_renew_timer(void *arg)
-{
-    struct tdm__node *node = arg;
-    char node_key[TDM__STORE_KEY_BYTES];
-    char free_key[TDM__STORE_KEY_BYTES];
-    struct tdm__write writes[2] = {
-        {.kind = TDM__WRITE_TOUCH,
-         .key = tdm__store_key("node", &node->record.id, node_key),
-         .version = TDM__VERSION_ANY,
-         .lease_ms = TDM__NODE_LEASE_MS},
-        {.kind = TDM__WRITE_TOUCH,
-         .key = tdm__store_key("free", &node->record.id, free_key),
-         .version = TDM__VERSION_ANY,
-         .lease_ms = TDM__NODE_LEASE_MS},
-    };
-
-    (void)tdm__timer_set(node->renew_timer, tdm__deadline_in(TDM__NODE_RENEW_MS));
-    tdm__workers_sweep_orphans(node->workers,
-                               node->spare_child == NULL ? 0 : node->spare_child());
-    tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
-    tdm__node_groups_retry(node);
-    if (!node->renewing) {
-        node->renewing = true;
-        node->store->ops->commit(node->store, writes, 2, tdm__deadline_in(TDM__NODE_LEASE_MS),
-                                 renewed, node);
-    }
-}
-
-static void rejoined(void *arg, tdm_status status, const char *detail)
-{
-    struct tdm__node *node = arg;
-
-    node->renewing = false;
-    if (status != TDM_OK) {
-        tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
-    }
-}
-
-static void rejoin(struct tdm__node *node)
-{
-    uint32_t grants_count;
-    struct tdm__grant *grants = tdm__node_actor_grants(node, &grants_count);
-
-    node->renewing = true;
-    if (tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, grants,
-                          grants_count, tdm__deadline_in(STORE_DEADLINE_MS), rejoined,
-                          node) != TDM_OK) {
-        node->renewing = false;
-    }
-    free(grants);
-}
 
 /* ---- start and end ---------------------------------------------------------------------- */
 
@@ -111,8 +40,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *
     TDM_TRY(tdm__node_actors_create(node));
     TDM_TRY(tdm__node_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
-    TDM_TRY(tdm__timer_create(node->loop, on_renew_timer, node, &node->renew_timer));
-    TDM_TRY(tdm__timer_set(node->renew_timer, tdm__deadline_in(TDM__NODE_RENEW_MS)));
+    TDM_TRY(tdm__node_lease_create(node));
     return tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, NULL, 0,
                              tdm__deadline_in(STORE_DEADLINE_MS), fn, arg);
 }
@@ -133,8 +61,7 @@ void tdm__node_end_actors(struct tdm__node *node, void (*fn)(void *arg), void *a
 void tdm__node_stop(struct tdm__node *node)
 {
     node->stopping = true;
-    tdm__timer_destroy(node->renew_timer);
-    node->renew_timer = NULL;
+    tdm__node_lease_destroy(node);
     if (node->workers != NULL) {
         tdm__workers_destroy(node->workers);
         node->workers = NULL;
@@ -154,9 +81,7 @@ static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
 
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *peer)
 {
-    if (peer->kind == TDM__PEER_DAEMON && !node->stopping) {
-        tdm__node_actors_home_lost(node, &peer->id);
-    } else if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+    if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
         tdm__node_actors_end(node, is_creator, &peer->id, true, NULL, NULL);
         tdm__node_groups_creator_gone(node, &peer->id);
         tdm__services_peer_gone(node->services, peer);

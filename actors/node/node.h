@@ -33,8 +33,7 @@ struct tdm__node {
     struct tdm__logs *logs;
     struct tdm__node_state *state;
     struct tdm__oom oom;
-    struct tdm__timer *renew_timer;
-    bool renewing;
+    struct tdm__node_lease *lease;
     bool stopping;
 };
 
@@ -61,8 +60,13 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming);
 void tdm__node_actors_end(struct tdm__node *node,
                           bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
                           const void *key, bool at_once, void (*fn)(void *arg), void *arg);
-/* The daemon `home` is gone: the actors that it asked for here would outlive their creators. */
-void tdm__node_actors_home_lost(struct tdm__node *node, const struct tdm__id *home);
+/* These nodes are there, and no others: the actors of a lost one are placed anew or lost, those
+ * that it asked for here would outlive their creators. */
+void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
+                                  uint32_t nodes_count);
+/* This node's lease is about to end: stops what others may take over then, which is actors with
+ * names, with GPUs, and those that are restarted. */
+void tdm__node_actors_fence(struct tdm__node *node);
 /* Resources came free: actors that wait for some are tried again. */
 void tdm__node_actors_retry(struct tdm__node *node);
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
@@ -92,6 +96,11 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
 void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
                          const char *method, const struct tdm__id *actor, int64_t deadline_ms,
                          tdm__reply_fn *fn, void *arg);
+
+/* ---- this node's lease, and the others' (lease.c) --------------------------------------- */
+
+tdm_status tdm__node_lease_create(struct tdm__node *node);
+void tdm__node_lease_destroy(struct tdm__node *node);
 
 /* For tdm__services_add. */
 extern const struct tdm__service_ops tdm__node_service;

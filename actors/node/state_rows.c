@@ -100,6 +100,8 @@ static const char *state_text(enum actor_state state)
         return "STARTING";
     case ACTOR_ALIVE:
         return "ALIVE";
+    case ACTOR_RESTARTING:
+        return "RESTARTING";
     case ACTOR_ENDING:
         return "ENDING";
     case ACTOR_REMOTE:

@@ -20,6 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define NO_MARK "00000000000000000000000000000000.00000000"
+_Static_assert(sizeof(NO_MARK) == TDM__MARK_BYTES, "a mark is written over it");
+
 enum { ENVIRONMENT_MAX = 4096, KEY_BYTES = 8192, START_FDS_MAX = 4 };
 
 /* A worker, and what is needed to start it again by exec if its template declines. */
@@ -35,6 +38,8 @@ struct worker {
     void *arg;
     bool killed; /* maybe before its pid was known */
     bool may_leave;
+    bool ended;
+    char mark[TDM__MARK_BYTES];
     /* Daemon's line, bootstrap, and, if they are kept, stdout and stderr, until the template
      * has answered. */
     int retry_fds[START_FDS_MAX];
@@ -105,6 +110,7 @@ static void worker_free(struct worker *worker)
 
 static void worker_has_ended(struct worker *worker, int wait_status)
 {
+    worker->ended = true;
     worker->fn(worker->arg, &worker->public, wait_status);
     worker_free(worker);
 }
@@ -161,6 +167,7 @@ static bool is_replaced(const char *entry, const struct tdm__actor_spec *spec,
                         const char *devices)
 {
     bool replaced = replaces(TDM__WORKER_VARIABLE "=", entry) ||
+                    replaces(TDM__MARK_VARIABLE "=", entry) ||
                     (devices != NULL && replaces(devices, entry));
 
     for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
@@ -193,8 +200,23 @@ static tdm_status make_environment(const struct tdm__actor_spec *spec, const cha
     if (devices != NULL && count < ENVIRONMENT_MAX) {
         environment[count++] = strdup(devices);
     }
+    if (count < ENVIRONMENT_MAX) { /* room for the mark: see write_mark() */
+        environment[count++] = strdup(TDM__MARK_VARIABLE "=" NO_MARK);
+    }
     *environment_out = environment;
     return TDM_OK;
+}
+
+static void write_mark(const struct worker *worker)
+{
+    char **entry = worker->retry_environment;
+
+    while (*entry != NULL) {
+        if (replaces(TDM__MARK_VARIABLE "=", *entry)) {
+            memcpy(*entry + strlen(TDM__MARK_VARIABLE "="), worker->mark, TDM__MARK_BYTES - 1);
+        }
+        entry++;
+    }
 }
 
 static char **with_role(char **environment, char *role)
@@ -266,6 +288,7 @@ static tdm_status execute(const char *program, const char *directory, char **env
 
 static tdm_status execute_worker(struct worker *worker)
 {
+    write_mark(worker);
     TDM_TRY(execute(worker->program, worker->directory, worker->retry_environment, "worker",
                     worker->retry_fds, start_fds_count(worker), &worker->process));
     has_started(worker, worker->process.pid);
@@ -414,6 +437,8 @@ static tdm_status fork_worker(struct template *template, struct worker *worker)
     struct tdm__template_order order = {.serial = ++template->workers->last_serial,
                                         .has_output = worker->public.output != NULL};
 
+    memcpy(order.mark, worker->mark, sizeof(order.mark));
+
     if (template->process.pid == 0) {
         TDM_TRY(template_start(template, worker));
     }
@@ -503,10 +528,19 @@ static tdm_status make_line(struct tdm__workers *workers, struct worker *worker,
     return TDM_OK;
 }
 
-tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
-                              const char *devices, int bootstrap_fd, tdm__worker_ended *fn,
+static void set_mark(struct worker *worker, const struct tdm__worker_order *order)
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    (void)snprintf(worker->mark, sizeof(worker->mark), "%s.%08x",
+                   tdm__id_text(&order->spec->id, id), order->incarnation);
+}
+
+tdm_status tdm__workers_start(struct tdm__workers *workers,
+                              const struct tdm__worker_order *order, tdm__worker_ended *fn,
                               void *arg, struct tdm__worker_process **worker_out)
 {
+    const struct tdm__actor_spec *spec = order->spec;
     struct worker *worker = calloc(1, sizeof(*worker));
     tdm_status status;
 
@@ -520,12 +554,13 @@ tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__ac
                               .arg = arg,
                               .retry_fds = {-1, -1, -1, -1}};
     workers->all = worker;
+    set_mark(worker, order);
     (void)snprintf(worker->program, sizeof(worker->program), "%s",
                    spec->program[0] != '\0' ? spec->program : workers->program);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
-    status = make_environment(spec, devices, &worker->retry_environment);
+    status = make_environment(spec, order->devices, &worker->retry_environment);
     if (status == TDM_OK) {
-        status = make_line(workers, worker, bootstrap_fd);
+        status = make_line(workers, worker, order->bootstrap_fd);
     }
     if (status == TDM_OK && workers->logs != NULL) {
         status =
@@ -590,6 +625,21 @@ void tdm__workers_destroy(struct tdm__workers *workers)
     free(workers);
 }
 
+static bool is_of_living(const struct tdm__workers *workers, pid_t pid)
+{
+    char mark[TDM__MARK_BYTES];
+
+    if (!tdm__family_variable(pid, TDM__MARK_VARIABLE, mark, sizeof(mark))) {
+        return false;
+    }
+    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (!worker->ended && strcmp(worker->mark, mark) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 struct sweep {
     struct tdm__workers *workers;
     pid_t spare;
@@ -612,6 +662,9 @@ static void sweep_child(void *arg, pid_t pid)
         if (template->process.pid == pid) {
             return;
         }
+    }
+    if (waitpid(pid, NULL, WNOHANG) == pid || is_of_living(sweep->workers, pid)) {
+        return;
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
     (void)kill(pid, SIGKILL);

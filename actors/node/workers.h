@@ -30,12 +30,18 @@ void tdm__workers_keep_output(struct tdm__workers *workers, struct tdm__logs *lo
 /* Kills what is left and waits for it. */
 void tdm__workers_destroy(struct tdm__workers *workers);
 
-/* Starts the program of `spec` with descriptor 3 a line to this daemon and descriptor 4 a copy
- * of `bootstrap_fd`; `devices` is "NAME=value" for its environment, or NULL.  The first worker
- * of a (program, environment, directory) is executed; later ones are forked from a template of
- * the same, unless that runs threads. */
-tdm_status tdm__workers_start(struct tdm__workers *workers, const struct tdm__actor_spec *spec,
-                              const char *devices, int bootstrap_fd, tdm__worker_ended *fn,
+struct tdm__worker_order {
+    const struct tdm__actor_spec *spec;
+    uint32_t incarnation;
+    const char *devices; /* "NAME=value" for its environment, or NULL */
+    int bootstrap_fd;    /* it gets a copy */
+};
+
+/* Starts the program of the spec with descriptor 3 a line to this daemon and descriptor 4 the
+ * bootstrap.  The first worker of a (program, environment, directory) is executed; later ones
+ * are forked from a template of the same, unless that runs threads. */
+tdm_status tdm__workers_start(struct tdm__workers *workers,
+                              const struct tdm__worker_order *order, tdm__worker_ended *fn,
                               void *arg, struct tdm__worker_process **worker_out);
 void tdm__worker_kill(struct tdm__worker_process *public);
 /* It was asked to leave in good order, and may close its line before it ends.  (One that closes
@@ -43,7 +49,8 @@ void tdm__worker_kill(struct tdm__worker_process *public);
 void tdm__worker_may_leave(struct tdm__worker_process *public);
 
 /* Kills children of this process that nobody here started: orphans of dead workers, which came
- * to this process because it is a subreaper.  `spare` may name one more child (Redis), or 0. */
+ * to this process because it is a subreaper.  Those of a living worker bear its mark, and stay.
+ * `spare` may name one more child (Redis), or 0. */
 void tdm__workers_sweep_orphans(struct tdm__workers *workers, pid_t spare);
 
 #endif

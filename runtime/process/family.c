@@ -52,11 +52,9 @@ static pid_t parent_of(const char *pid_text)
     return (pid_t)strtol(after_name + 4, NULL, 10); /* ") S PARENT" */
 }
 
-/* True if the process was started with `assignment` in its environment. */
-static bool was_started_with(const char *pid_text, const char *assignment, char *environment,
-                             size_t room)
+/* The assignments that the process was started with; returns their length, 0 if unknown. */
+static size_t read_environment(const char *pid_text, char *environment, size_t room)
 {
-    size_t length = strlen(assignment);
     char path[64];
     ssize_t got;
     int fd;
@@ -64,21 +62,58 @@ static bool was_started_with(const char *pid_text, const char *assignment, char 
     (void)snprintf(path, sizeof(path), "/proc/%.20s/environ", pid_text);
     fd = open(path, O_RDONLY | O_CLOEXEC); /* of our own user's processes only */
     if (fd < 0) {
-        return false;
+        return 0;
     }
     got = read(fd, environment, room - 1);
     (void)close(fd);
-    if (got <= 0) {
-        return false;
-    }
-    environment[got] = '\0';
-    for (const char *entry = environment; entry < environment + got;
+    environment[got > 0 ? got : 0] = '\0';
+    return got > 0 ? (size_t)got : 0;
+}
+
+/* The first assignment that begins with `beginning`, or NULL. */
+static const char *find_assignment(const char *environment, size_t size_bytes,
+                                   const char *beginning)
+{
+    size_t length = strlen(beginning);
+
+    for (const char *entry = environment; entry < environment + size_bytes;
          entry += strlen(entry) + 1) {
-        if (strncmp(entry, assignment, length + 1) == 0) {
-            return true;
+        if (strncmp(entry, beginning, length) == 0) {
+            return entry;
         }
     }
-    return false;
+    return NULL;
+}
+
+/* True if the process was started with `assignment` in its environment. */
+static bool was_started_with(const char *pid_text, const char *assignment, char *environment,
+                             size_t room)
+{
+    size_t size_bytes = read_environment(pid_text, environment, room);
+    const char *found = find_assignment(environment, size_bytes, assignment);
+
+    return found != NULL && strcmp(found, assignment) == 0;
+}
+
+bool tdm__family_variable(pid_t pid, const char *name, char *value, size_t room)
+{
+    char *environment = malloc(ENVIRONMENT_BYTES_MAX);
+    const char *found = NULL;
+    char text[64];
+
+    if (environment != NULL) {
+        size_t size_bytes;
+
+        (void)snprintf(text, sizeof(text), "%d", (int)pid);
+        size_bytes = read_environment(text, environment, ENVIRONMENT_BYTES_MAX);
+        (void)snprintf(text, sizeof(text), "%.60s=", name);
+        found = find_assignment(environment, size_bytes, text);
+    }
+    if (found != NULL) {
+        (void)snprintf(value, room, "%s", found + strlen(text));
+    }
+    free(environment);
+    return found != NULL;
 }
 
 uint32_t tdm__family_kill_started_with(const char *assignment)

@@ -4,6 +4,7 @@
 #define TDM_RUNTIME_FAMILY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -16,6 +17,10 @@ void tdm__family_each_child(void (*fn)(void *arg, pid_t pid), void *arg);
 /* Kills all children, and those that come to this process when their parents die, and reaps
  * them, until none is left or `timeout_ms` has passed.  True when none is left. */
 bool tdm__family_kill_all(int64_t timeout_ms);
+
+/* What the variable `name` was set to when the process was started, or by itself in the same
+ * place; false when that cannot be told. */
+bool tdm__family_variable(pid_t pid, const char *name, char *value, size_t room);
 
 /* Kills every process of this user, but for this one and its parent, that was started with
  * `assignment` ("NAME=value") in its environment: so whatever a dead daemon left, for children

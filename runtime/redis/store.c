@@ -376,6 +376,7 @@ static void redis_close(struct tdm__store *store)
 {
     struct redis_store *redis = (struct redis_store *)store;
 
+    store->closing = true;
     tdm__redis_changes_destroy(redis->changes);
     if (redis->link != NULL) {
         tdm__redis_link_destroy(redis->link); /* what was sent waits now */

@@ -189,6 +189,7 @@ static void faulty_close(struct tdm__store *store)
     struct faulty_store *faulty = (struct faulty_store *)store;
     struct operation *operation = LIST_FIRST(&faulty->operations);
 
+    store->closing = true;
     while (operation != NULL) {
         struct operation *next = LIST_NEXT(operation, entry);
 

@@ -302,6 +302,7 @@ static void memory_close(struct tdm__store *store)
 {
     struct memory_store *memory = (struct memory_store *)store;
 
+    store->closing = true;
     tdm__outcomes_destroy(memory->outcomes);
     tdm__watchers_fini(&memory->watchers);
     while (memory->count > 0) {

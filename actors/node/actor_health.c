@@ -1,0 +1,137 @@
+/* actor_health.c - asks processes whether they live, and kills those that do not answer. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/actor_entry.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* A question to a process: any answer at all says that it lives, since its standby thread
+ * answers while a method computes; only a stopped or broken one does not. */
+struct ping {
+    struct tdm__node *node;
+    struct tdm__id actor;
+    uint32_t incarnation;
+    struct tdm__incoming *incoming; /* who wants to know; NULL: this node itself */
+};
+
+static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming *incoming,
+                            int64_t deadline_ms, tdm__reply_fn *fn)
+{
+    struct tdm__request request = {
+        .method = "worker.ping", .packed = {"\x90", 1}, .deadline_ms = deadline_ms};
+    struct ping *ping = calloc(1, sizeof(*ping));
+    tdm_status status;
+
+    if (ping == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a ping");
+    }
+    *ping = (struct ping){entry->node, entry->spec->id, entry->incarnation, incoming};
+    status = entry->worker->conn == NULL
+                 ? tdm__fail(TDM_E_CLOSED, "its line has closed")
+                 : tdm__conn_call(entry->worker->conn, &request, fn, ping, NULL);
+    if (status != TDM_OK) {
+        free(ping);
+    }
+    return status;
+}
+
+/* NULL when it has ended, or ends, or lives in another process by now. */
+static struct actor_entry *pinged_entry(const struct ping *ping)
+{
+    struct actor_entry *entry =
+        ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
+
+    return entry != NULL && entry->incarnation == ping->incarnation &&
+                   entry->state == ACTOR_ALIVE
+               ? entry
+               : NULL;
+}
+
+/* ---- for those who lost their connection to it ------------------------------------------ */
+
+static void answer_dead(const struct ping *ping)
+{
+    const struct tombstone *tombstone =
+        ping->node->actors == NULL ? NULL : tdm__tombstone_find(ping->node, &ping->actor);
+
+    tdm__incoming_fail(ping->incoming, tombstone == NULL ? TDM_E_ACTOR_DIED : tombstone->status,
+                       tombstone == NULL ? "the actor has ended" : tombstone->text);
+}
+
+static void on_asked(void *arg, struct tdm__reply *reply)
+{
+    struct ping *ping = arg;
+    struct actor_entry *entry = pinged_entry(ping);
+
+    if (entry != NULL && reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT) {
+        tdm__actor_entry_answer_described(entry, ping->incoming);
+    } else if (ping->node->actors != NULL &&
+               (entry = tdm__actor_entry_find(ping->node, &ping->actor)) != NULL) {
+        tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, ping->incoming);
+    } else {
+        answer_dead(ping);
+    }
+    free(ping);
+}
+
+void tdm__actor_entry_ask(struct actor_entry *entry, struct tdm__incoming *incoming)
+{
+    if (send_ping(entry, incoming, tdm__incoming_deadline(incoming), on_asked) != TDM_OK) {
+        tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, incoming); /* it is just dying */
+    }
+}
+
+/* ---- for the node ----------------------------------------------------------------------- */
+
+static void on_pinged(void *arg, struct tdm__reply *reply)
+{
+    struct ping *ping = arg;
+    struct actor_entry *entry = pinged_entry(ping);
+
+    if (entry != NULL) {
+        entry->ping_pending = false;
+    }
+    if (entry != NULL && reply->status == TDM_E_TIMEOUT) {
+        (void)snprintf(entry->failure, sizeof(entry->failure),
+                       "killed by its node: it had not answered for %lld ms",
+                       (long long)ping->node->health_timeout_ms);
+        tdm__log(TDM__WARN, "actors", "actor %s, pid %d: %s", entry->label,
+                 (int)entry->worker->pid, entry->failure);
+        tdm__actor_entry_kill_process(entry);
+    }
+    free(ping);
+}
+
+static void on_health_timer(void *arg)
+{
+    struct tdm__node *node = arg;
+
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (entry->state == ACTOR_ALIVE && !entry->ping_pending) {
+            entry->ping_pending =
+                send_ping(entry, NULL, tdm__deadline_in(node->health_timeout_ms), on_pinged) ==
+                TDM_OK;
+        }
+    }
+    (void)tdm__timer_set(node->actors->health_timer,
+                         tdm__deadline_in(node->health_timeout_ms / 3 + 1));
+}
+
+tdm_status tdm__node_health_start(struct tdm__node *node)
+{
+    if (node->health_timeout_ms == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__timer_create(node->loop, on_health_timer, node, &node->actors->health_timer));
+    return tdm__timer_set(node->actors->health_timer,
+                          tdm__deadline_in(node->health_timeout_ms / 3 + 1));
+}
+
+void tdm__node_health_stop(struct tdm__node *node)
+{
+    tdm__timer_destroy(node->actors->health_timer);
+    node->actors->health_timer = NULL;
+}

@@ -1,0 +1,259 @@
+/* actor_place.c - a place for an actor: looked for, taken, given back. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/actor_entry.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PLACE_DEADLINE_MS = 10000 };
+
+bool tdm__actor_entry_may_restart(const struct actor_entry *entry)
+{
+    int32_t most = entry->spec->max_restarts;
+
+    return most < 0 || entry->incarnation < (uint32_t)most;
+}
+
+/* ---- given back ------------------------------------------------------------------------- */
+
+/* A place on its way back into the store.  Kept until the store has it: what is not given back
+ * is lost to all. */
+struct release {
+    struct release *next;
+    struct tdm__node *node; /* borrowed */
+    struct tdm__actor_record record;
+    struct waiter *waiters; /* who killed it: told when its name is free */
+};
+
+static void release_send(struct release *release);
+
+static void tell_killers(struct release *release)
+{
+    while (release->waiters != NULL) {
+        struct waiter *waiter = release->waiters;
+
+        release->waiters = waiter->next;
+        tdm__incoming_reply_pack(waiter->incoming, "");
+        free(waiter);
+    }
+}
+
+static void release_over(struct release *release)
+{
+    struct tdm__node *node = release->node;
+    struct release **place = &node->actors->releases;
+
+    while (*place != release) {
+        place = &(*place)->next;
+    }
+    *place = release->next;
+    tell_killers(release);
+    free(release);
+    tdm__node_actors_retry(node);
+    tdm__node_groups_retry(node);
+    tdm__node_actors_tell_enders(node);
+}
+
+static void given_back(void *arg, tdm_status status, const char *detail)
+{
+    struct release *release = arg;
+
+    if (status != TDM_OK) {
+        tdm__log(TDM__WARN, "actors", "giving a place back: %s: %s", tdm_strerror(status),
+                 detail);
+    }
+    tell_killers(release); /* however it went: the actor itself is gone */
+    if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !release->node->stopping) {
+        release_send(release);
+    } else {
+        release_over(release);
+    }
+}
+
+static void release_send(struct release *release)
+{
+    const struct tdm__node *node = release->node;
+
+    if (node->store == NULL) {
+        release_over(release); /* the node stops; its lease gives back what it held */
+    } else if (tdm__release_actor(node->loop, node->store, &release->record,
+                                  tdm__deadline_in(PLACE_DEADLINE_MS), given_back,
+                                  release) != TDM_OK) {
+        tdm__log(TDM__ERROR, "actors", "a place is not given back: %s", tdm_error_detail());
+        release_over(release);
+    }
+}
+
+static void take_killers(struct actor_entry *entry, struct release *release)
+{
+    struct waiter **place = &entry->waiters;
+
+    while (*place != NULL) {
+        struct waiter *waiter = *place;
+
+        if (waiter->kind != WAITS_FOR_END) {
+            place = &waiter->next;
+            continue;
+        }
+        *place = waiter->next;
+        waiter->next = release->waiters;
+        release->waiters = waiter;
+    }
+}
+
+void tdm__actor_entry_give_place_back(struct actor_entry *entry)
+{
+    struct release *release = calloc(1, sizeof(*release));
+
+    if (release == NULL) {
+        tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
+        return;
+    }
+    *release =
+        (struct release){entry->node->actors->releases, entry->node, entry->record, NULL};
+    take_killers(entry, release);
+    entry->node->actors->releases = release;
+    release_send(release);
+}
+
+/* What this actor, or the one that had its name, held is still on its way back. */
+static bool is_returning(const struct actor_entry *entry, const char *name_key)
+{
+    for (const struct release *release = entry->node->actors->releases; release != NULL;
+         release = release->next) {
+        if (tdm__id_equal(&release->record.actor, &entry->spec->id) ||
+            (name_key[0] != '\0' && strcmp(release->record.name_key, name_key) == 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- taken ------------------------------------------------------------------------------ */
+
+static void make_request(const struct actor_entry *entry, struct tdm__reserve_actor *request)
+{
+    const struct tdm__actor_spec *spec = entry->spec;
+
+    *request = (struct tdm__reserve_actor){.actor = spec->id,
+                                           .wish = spec->wish,
+                                           .group = spec->group,
+                                           .bundle = spec->bundle,
+                                           .returns = spec->max_restarts != 0 &&
+                                                      tdm__id_is_none(&spec->group)};
+    request->wish.home = entry->node->record.id;
+    if (spec->name[0] != '\0') {
+        (void)snprintf(request->name_key, sizeof(request->name_key), "name/%s/%s",
+                       spec->name_space, spec->name);
+    }
+    memcpy(request->class_name, spec->class_name, sizeof(request->class_name));
+}
+
+static void make_record(struct actor_entry *entry, const struct tdm__reserve_actor *request,
+                        const struct tdm__reserved *reserved)
+{
+    entry->record = (struct tdm__actor_record){.actor = entry->spec->id,
+                                               .node = reserved->node.id,
+                                               .group = entry->spec->group,
+                                               .bundle = entry->spec->bundle,
+                                               .grant = reserved->grant,
+                                               .home = request->wish.home,
+                                               .returns = request->returns};
+    memcpy(entry->record.name_key, request->name_key, sizeof(entry->record.name_key));
+    memcpy(entry->place_name, reserved->node.name, sizeof(entry->place_name));
+    memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
+}
+
+static void answer_with_holder(void *arg, struct tdm__incoming *incoming)
+{
+    const struct actor_entry *entry = arg;
+
+    tdm__node_find_actor(entry->node, incoming, entry->spec->name_space, entry->spec->name);
+}
+
+/* Another has the name: that one is meant. */
+static void give_existing(struct actor_entry *entry)
+{
+    tdm__actor_entry_answer_life(entry, answer_with_holder, entry);
+    entry->state = ACTOR_REMOTE; /* there is no death to tell of */
+    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "another actor has its name");
+}
+
+static void not_placed(struct actor_entry *entry, tdm_status status, const char *detail)
+{
+    bool may_come_free = status == TDM_E_AGAIN || status == TDM_E_STORE ||
+                         status == TDM_E_TIMEOUT ||
+                         (entry->incarnation > 0 && status == TDM_E_NO_RESOURCES);
+    char text[512];
+
+    if (may_come_free && !entry->unwanted && !entry->node->stopping) {
+        entry->state = ACTOR_WAITING;
+        tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
+        return;
+    }
+    if (status == TDM_E_EXISTS && entry->spec->get_if_exists && !entry->unwanted) {
+        give_existing(entry);
+        return;
+    }
+    (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label,
+                   entry->unwanted ? "it was ended before it had a place" : detail);
+    tdm__actor_entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : status, text);
+}
+
+static void placed(void *arg, tdm_status status, const char *detail,
+                   const struct tdm__reserved *reserved)
+{
+    struct actor_entry *entry = arg;
+    struct tdm__reserve_actor request;
+
+    if (status != TDM_OK) {
+        not_placed(entry, status, detail);
+        return;
+    }
+    make_request(entry, &request);
+    make_record(entry, &request, reserved);
+    if (entry->unwanted || entry->node->stopping) {
+        tdm__actor_entry_give_place_back(entry);
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it was started");
+    } else if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
+        tdm__actor_entry_start(entry);
+    } else {
+        tdm__actor_entry_start_on_other(entry);
+    }
+}
+
+void tdm__actor_entry_place(struct actor_entry *entry)
+{
+    struct tdm__node *node = entry->node;
+    struct tdm__reserve_actor request;
+
+    make_request(entry, &request);
+    if (is_returning(entry, request.name_key)) {
+        entry->state = ACTOR_WAITING;
+        return;
+    }
+    entry->state = ACTOR_PLACING;
+    if (tdm__reserve_actor(node->loop, node->store, &request,
+                           tdm__deadline_in(PLACE_DEADLINE_MS), placed, entry) != TDM_OK) {
+        tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
+    }
+}
+
+void tdm__node_actors_retry(struct tdm__node *node)
+{
+    struct actor_entry *next;
+
+    if (node->stopping) {
+        return;
+    }
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
+        next = entry->next;
+        if (entry->state == ACTOR_WAITING) {
+            tdm__actor_entry_place(entry);
+        }
+    }
+}

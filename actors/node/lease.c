@@ -1,0 +1,217 @@
+/* lease.c - renews this node's lease, and watches those of the others. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/actor_entry.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Leases end by the store's clock.  A node measures its own by its own clock, from before it
+ * asked for the last renewal that succeeded, and stops in time what others may take over.
+ * Another node counts as lost when its record is gone, and this node has renewed its own lease
+ * without a break for a whole lease: after the store was away everybody gets the time to renew.
+ * A node with a store of its own has nobody to fear: it does not stop anything. */
+enum { STORE_DEADLINE_MS = 10000, FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS };
+
+struct tdm__node_lease {
+    struct tdm__timer *timer;
+    int64_t asked_ms;   /* when the renewal under way was asked for */
+    int64_t renewed_ms; /* when the last one that succeeded was */
+    int64_t steady_ms;  /* since when all have succeeded */
+    bool renewing;
+    bool looking;
+    bool sweep_is_due; /* dead nodes may have left records */
+    bool sweeping;
+    uint32_t others_count; /* at the last look */
+};
+
+/* ---- its own ---------------------------------------------------------------------------- */
+
+static void rejoined(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__node *node = arg;
+
+    node->lease->renewing = false;
+    if (status == TDM_OK) {
+        node->lease->renewed_ms = node->lease->asked_ms;
+    } else {
+        tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
+    }
+}
+
+static void rejoin(struct tdm__node *node)
+{
+    uint32_t grants_count;
+    struct tdm__grant *grants = tdm__node_actor_grants(node, &grants_count);
+
+    node->lease->renewing = true;
+    if (tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, grants,
+                          grants_count, tdm__deadline_in(STORE_DEADLINE_MS), rejoined,
+                          node) != TDM_OK) {
+        node->lease->renewing = false;
+    }
+    free(grants);
+}
+
+static void renewed(void *arg, tdm_status status)
+{
+    struct tdm__node *node = arg;
+    struct tdm__node_lease *lease = node->lease;
+
+    lease->renewing = false;
+    if (status == TDM_OK) {
+        lease->renewed_ms = lease->asked_ms;
+        return;
+    }
+    lease->steady_ms = tdm__clock_ms();
+    if (status == TDM_E_CONFLICT) {
+        tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
+                 node->record.name);
+        rejoin(node);
+    } else {
+        tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
+                 tdm_error_detail());
+    }
+}
+
+static void renew(struct tdm__node *node)
+{
+    char node_key[TDM__STORE_KEY_BYTES];
+    char free_key[TDM__STORE_KEY_BYTES];
+    struct tdm__write writes[2] = {
+        {.kind = TDM__WRITE_TOUCH,
+         .key = tdm__store_key("node", &node->record.id, node_key),
+         .version = TDM__VERSION_ANY,
+         .lease_ms = TDM__NODE_LEASE_MS},
+        {.kind = TDM__WRITE_TOUCH,
+         .key = tdm__store_key("free", &node->record.id, free_key),
+         .version = TDM__VERSION_ANY,
+         .lease_ms = TDM__NODE_LEASE_MS},
+    };
+
+    node->lease->renewing = true;
+    node->lease->asked_ms = tdm__clock_ms();
+    node->store->ops->commit(node->store, writes, 2, tdm__deadline_in(TDM__NODE_LEASE_MS),
+                             renewed, node);
+}
+
+static bool owns_store(const struct tdm__node *node)
+{
+    return node->spare_child != NULL && node->spare_child() != 0;
+}
+
+/* ---- the others' ------------------------------------------------------------------------ */
+
+static void swept(void *arg, tdm_status status, const char *detail)
+{
+    struct tdm__node *node = arg;
+
+    node->lease->sweeping = false;
+    node->lease->sweep_is_due = status != TDM_OK;
+    if (status != TDM_OK && status != TDM_E_AGAIN) {
+        tdm__log(TDM__WARN, "node", "removing records of dead nodes: %s: %s",
+                 tdm_strerror(status), detail);
+    }
+}
+
+/* The living node with the lowest id does it for all. */
+static void sweep(struct tdm__node *node, const struct tdm__node_record *nodes)
+{
+    struct tdm__node_lease *lease = node->lease;
+
+    if (!lease->sweep_is_due || lease->sweeping ||
+        !tdm__id_equal(&nodes[0].id, &node->record.id)) {
+        return;
+    }
+    lease->sweeping =
+        tdm__reserve_sweep(node->loop, node->store, tdm__deadline_in(STORE_DEADLINE_MS), swept,
+                           node) == TDM_OK;
+}
+
+static void check_others(struct tdm__node *node, const struct tdm__node_record *nodes,
+                         uint32_t nodes_count)
+{
+    bool is_here = false;
+
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        is_here = is_here || tdm__id_equal(&nodes[i].id, &node->record.id);
+    }
+    if (!is_here || tdm__clock_ms() - node->lease->steady_ms < TDM__NODE_LEASE_MS) {
+        return; /* nothing is known for certain */
+    }
+    if (nodes_count < node->lease->others_count) {
+        node->lease->sweep_is_due = true;
+    }
+    node->lease->others_count = nodes_count;
+    tdm__node_actors_check_nodes(node, nodes, nodes_count);
+    sweep(node, nodes);
+}
+
+static void looked(void *arg, tdm_status status, const struct tdm__record *records,
+                   uint32_t records_count)
+{
+    struct tdm__node *node = arg;
+    struct tdm__node_record *nodes = calloc(records_count + 1, sizeof(*nodes));
+    uint32_t nodes_count = 0;
+
+    node->lease->looking = false;
+    for (uint32_t i = 0; status == TDM_OK && nodes != NULL && i < records_count; i++) {
+        status = tdm__node_record_read(&records[i], &nodes[nodes_count++]);
+    }
+    if (status == TDM_OK && nodes != NULL && !node->stopping) {
+        check_others(node, nodes, nodes_count);
+    }
+    free(nodes);
+}
+
+/* ---- once a second ---------------------------------------------------------------------- */
+
+static void on_timer(void *arg)
+{
+    static const char *const nodes[] = {"node/*"};
+    struct tdm__node *node = arg;
+    struct tdm__node_lease *lease = node->lease;
+
+    (void)tdm__timer_set(lease->timer, tdm__deadline_in(TDM__NODE_RENEW_MS));
+    tdm__workers_sweep_orphans(node->workers,
+                               node->spare_child == NULL ? 0 : node->spare_child());
+    tdm__node_early_questions(node, tdm__clock_ms());
+    tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
+    tdm__node_groups_retry(node);
+    if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !owns_store(node)) {
+        tdm__node_actors_fence(node);
+    }
+    if (!lease->renewing) {
+        renew(node);
+    }
+    if (!lease->looking) {
+        lease->looking = true;
+        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(TDM__NODE_LEASE_MS),
+                               looked, node);
+    }
+}
+
+tdm_status tdm__node_lease_create(struct tdm__node *node)
+{
+    int64_t now_ms = tdm__clock_ms();
+
+    node->lease = calloc(1, sizeof(*node->lease));
+    if (node->lease == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a node's lease");
+    }
+    *node->lease = (struct tdm__node_lease){
+        .renewed_ms = now_ms, .steady_ms = now_ms, .sweep_is_due = true};
+    TDM_TRY(tdm__timer_create(node->loop, on_timer, node, &node->lease->timer));
+    return tdm__timer_set(node->lease->timer, tdm__deadline_in(TDM__NODE_RENEW_MS));
+}
+
+void tdm__node_lease_destroy(struct tdm__node *node)
+{
+    if (node->lease != NULL) {
+        tdm__timer_destroy(node->lease->timer);
+        free(node->lease);
+        node->lease = NULL;
+    }
+}

@@ -1,0 +1,16 @@
+/* attempt.h - a transaction that may be made twice, made until its outcome is known. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_SCHEDULER_ATTEMPT_H
+#define TDM_SCHEDULER_ATTEMPT_H
+
+#include "runtime/store.h"
+
+/* As tdm__txn_run(), for bodies that see from the records whether they were committed before,
+ * and then change nothing: after TDM_E_STORE, when nobody knows, it is run again until the
+ * deadline. */
+tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
+                            const char *const *patterns, uint32_t patterns_count,
+                            int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                            void *arg);
+
+#endif
