@@ -141,6 +141,19 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     return true;
 }
 
+/* For those who do not start the daemon themselves. */
+static bool read_health(struct cli_daemon_options *options)
+{
+    const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
+    const char *faults = getenv("TANDEM_STORE_FAULTS");
+    char text[64];
+
+    (void)snprintf(text, sizeof(text), "%s", faults == NULL ? "" : faults);
+    return (faults == NULL || read_faults(text, options)) &&
+           (health == NULL ||
+            read_count("health-timeout-ms", health, INT32_MAX, &options->health_timeout_ms));
+}
+
 /* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
  */
 static bool read_environment(struct cli_daemon_options *options)
@@ -150,7 +163,7 @@ static bool read_environment(struct cli_daemon_options *options)
 
     const char *resources = getenv("TANDEM_RESOURCES");
 
-    return read_resources(resources, &options->resources) &&
+    return read_resources(resources, &options->resources) && read_health(options) &&
            (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL || read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes));
 }

@@ -1,0 +1,357 @@
+/* lifetimes_test.c - actors restarted, released, stopped; seen from their node's daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "actors/spec.h"
+#include "runtime/clock.h"
+#include "tests/support/actor_world.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { HEALTH_MS = 1500 };
+
+static tdm_runtime *runtime;
+
+/* ---- an actor that comes back ----------------------------------------------------------- */
+
+static tdm_status phoenix_construct(tdm_call *call, void *self)
+{
+    const char *word = tdm_value_string(tdm_value_at(tdm_call_arguments(call), 0), "");
+    struct tdm_runtime_info info;
+
+    (void)self;
+    tdm_runtime_describe(tdm_runtime_current(), &info);
+    if (strcmp(word, "once") == 0 && info.restarts_count > 0) {
+        return tdm_fail(TDM_E_METHOD, "no second life");
+    }
+    return TDM_OK;
+}
+
+/* (restarts so far, job, class) */
+static tdm_status phoenix_about(tdm_call *call, void *self)
+{
+    struct tdm_runtime_info info;
+
+    (void)self;
+    tdm_runtime_describe(tdm_runtime_current(), &info);
+    return tdm_call_reply(call, "iss", (int64_t)info.restarts_count, info.job_id,
+                          info.class_name);
+}
+
+TDM_ACTOR_CLASS(phoenix, .construct = phoenix_construct, .methods = {{"about", phoenix_about}});
+
+/* ---- asking the daemon ------------------------------------------------------------------ */
+
+struct life {
+    struct tdm__id id;
+    int64_t pid;
+    uint64_t incarnation;
+};
+
+static tdm_actor *make(const struct tdm_actor_options *options, const char *word,
+                       struct life *life_out)
+{
+    struct tdm_actor_info info;
+    tdm_actor *actor = NULL;
+
+    assert_int_equal(tdm_actor_create(runtime, "phoenix", options, &actor, "s", word), TDM_OK);
+    if (tdm_actor_wait_ready(actor, PATIENCE_MS) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm__id_parse(info.id, &life_out->id), TDM_OK);
+    life_out->pid = info.pid;
+    life_out->incarnation = 0;
+    return actor;
+}
+
+static tdm_status ask(const char *method, const struct tdm__id *id, int may_restart,
+                      tdm_document **document_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    assert_int_equal(
+        tdm_pack(writer, "b?", (const void *)id->bytes, sizeof(id->bytes), may_restart),
+        TDM_OK);
+    status =
+        tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), PATIENCE_MS, document_out);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Asks for its description, as one whose connection to it was cut. */
+static tdm_status fate(struct life *life)
+{
+    tdm_document *document = NULL;
+
+    TDM_TRY(ask("actor.fate", &life->id, 0, &document));
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 6);
+    life->pid = tdm_value_int(tdm_value_at(tdm_document_root(document), 0), 0);
+    life->incarnation = tdm_value_uint(tdm_value_at(tdm_document_root(document), 5), 0);
+    tdm_document_destroy(document);
+    return TDM_OK;
+}
+
+static void die_and_return(struct life *life)
+{
+    uint64_t before = life->incarnation;
+    int64_t pid = life->pid;
+
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    if (fate(life) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
+    assert_int_equal(life->incarnation, before + 1);
+    assert_int_not_equal(life->pid, pid);
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+static void a_living_actor_answers_for_itself(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(NULL, "", &life);
+    int64_t pid = life.pid;
+
+    (void)state;
+    assert_int_equal(fate(&life), TDM_OK);
+    assert_int_equal(life.pid, pid);
+    assert_int_equal(life.incarnation, 0);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void it_returns_as_often_as_it_may(void **state)
+{
+    struct tdm_runtime_info info;
+    struct life life;
+    tdm_actor *actor =
+        make(&(struct tdm_actor_options){.name = "bird", .num_gpus = 1, .max_restarts = 2}, "",
+             &life);
+    int64_t restarts;
+    const char *job;
+    const char *class_name;
+    tdm_ref *ref;
+
+    (void)state;
+    die_and_return(&life);
+    die_and_return(&life);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_actor_find(runtime, "bird", PATIENCE_MS, &actor), TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "about", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "iss", &restarts, &job, &class_name), TDM_OK);
+    tdm_runtime_describe(runtime, &info);
+    assert_int_equal(restarts, 2);
+    assert_string_equal(job, info.job_id);
+    assert_string_equal(class_name, "phoenix");
+    tdm_ref_release(ref);
+    assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "actor bird died"));
+    tdm_actor_destroy(actor);
+}
+
+static void a_storm_of_deaths_is_survived_and_slows_down(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "", &life);
+    int64_t begun_ms = tdm__clock_ms();
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        die_and_return(&life);
+    }
+    assert_true(tdm__clock_ms() - begun_ms >= 50 + 100 + 200 + 400);
+    assert_int_equal(ask("actor.kill", &life.id, 0, NULL), TDM_OK);
+    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void a_kill_ends_also_what_is_being_restarted(void **state)
+{
+    struct life life;
+    tdm_actor *actor =
+        make(&(struct tdm_actor_options){.name = "late", .max_restarts = -1}, "", &life);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        die_and_return(&life);
+    }
+    assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
+    assert_true(world_process_ends(life.pid, PATIENCE_MS)); /* the next would come in 0.4 s */
+    assert_int_equal(ask("actor.kill", &life.id, 0, NULL), TDM_OK);
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+    for (int i = 0; i < 20; i++) { /* its name is free at once, each time */
+        actor = make(&(struct tdm_actor_options){.name = "late"}, "", &life);
+        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void a_kill_may_allow_the_restart(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = 1}, "", &life);
+
+    (void)state;
+    assert_int_equal(ask("actor.kill", &life.id, 1, NULL), TDM_OK);
+    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_int_equal(fate(&life), TDM_OK);
+    assert_int_equal(life.incarnation, 1);
+    assert_int_equal(ask("actor.kill", &life.id, 1, NULL), TDM_OK);
+    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void a_constructor_that_fails_again_is_the_death(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "once", &life);
+
+    (void)state;
+    assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "no second life"));
+    tdm_actor_destroy(actor);
+}
+
+static void a_released_actor_ends_in_good_order(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = -1}, "", &life);
+    struct life kept;
+    tdm_actor *detached =
+        make(&(struct tdm_actor_options){.detached = 1, .name = "stays"}, "", &kept);
+
+    (void)state;
+    assert_int_equal(ask("actor.release", &life.id, 0, NULL), TDM_OK);
+    assert_true(world_process_ends(life.pid, PATIENCE_MS));
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "its last handle is gone"));
+    assert_int_equal(ask("actor.release", &kept.id, 0, NULL), TDM_OK);
+    assert_int_equal(fate(&kept), TDM_OK);
+    assert_int_equal(tdm_actor_kill(detached, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(detached);
+    tdm_actor_destroy(actor);
+}
+
+/* By hand, since the answer is the daemon's. */
+static tdm_status create_or_get(const char *name, tdm_document **document_out)
+{
+    struct tdm__actor_spec *spec;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__actor_spec_make("phoenix",
+                                 &(struct tdm_actor_options){.name = name, .get_if_exists = 1},
+                                 (struct tdm_bytes){"\x90", 1}, &spec));
+    (void)snprintf(spec->name_space, sizeof(spec->name_space), "default");
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm__actor_spec_write(writer, spec);
+    status = tdm__runtime_ask(runtime, "actor.create", tdm_writer_bytes(writer), PATIENCE_MS,
+                              document_out);
+    tdm_writer_destroy(writer);
+    tdm__actor_spec_destroy(spec);
+    return status;
+}
+
+static void who_has_the_name_is_given_if_asked_for(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.name = "only"}, "", &life);
+    char id[TDM__ID_TEXT_BYTES];
+    tdm_document *document;
+
+    (void)state;
+    assert_int_equal(create_or_get("only", &document), TDM_OK);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 3);
+    assert_string_equal(tdm_value_string(tdm_value_at(tdm_document_root(document), 0), ""),
+                        tdm__id_text(&life.id, id));
+    tdm_document_destroy(document);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+    assert_int_equal(create_or_get("only", &document), TDM_OK);
+    assert_int_equal(tdm_value_count(tdm_document_root(document)), 6);
+    tdm_document_destroy(document);
+}
+
+static void one_that_does_not_answer_is_killed(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(&(struct tdm_actor_options){.max_restarts = 1}, "", &life);
+    int64_t pid = life.pid;
+
+    (void)state;
+    assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
+    assert_int_equal(fate(&life), TDM_OK); /* waits for its next life */
+    assert_int_equal(life.incarnation, 1);
+    assert_int_equal(kill((pid_t)life.pid, SIGSTOP), 0);
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "it had not answered for 1500 ms"));
+    tdm_actor_destroy(actor);
+}
+
+static void background_processes_live_as_long_as_their_actor(void **state)
+{
+    (void)state;
+    for (int forked = 0; forked < 2; forked++) { /* executed, then from a template */
+        tdm_actor *owner = world_create(runtime, NULL);
+        int64_t strays[2];
+
+        for (int with_exec = 0; with_exec < 2; with_exec++) {
+            tdm_ref *ref;
+            tdm_actor *other = world_create(runtime, NULL);
+
+            assert_int_equal(tdm_actor_call(owner, "stray", &ref, "?", with_exec), TDM_OK);
+            assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &strays[with_exec]), TDM_OK);
+            tdm_ref_release(ref);
+            assert_int_equal(tdm_actor_kill(other, PATIENCE_MS), TDM_OK); /* sweeps */
+            tdm_actor_destroy(other);
+        }
+        assert_int_equal(kill((pid_t)strays[0], 0), 0);
+        assert_int_equal(kill((pid_t)strays[1], 0), 0);
+        assert_int_equal(tdm_actor_kill(owner, PATIENCE_MS), TDM_OK);
+        assert_true(world_process_ends(strays[0], PATIENCE_MS));
+        assert_true(world_process_ends(strays[1], PATIENCE_MS));
+        tdm_actor_destroy(owner);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_living_actor_answers_for_itself),
+        cmocka_unit_test(it_returns_as_often_as_it_may),
+        cmocka_unit_test(a_storm_of_deaths_is_survived_and_slows_down),
+        cmocka_unit_test(a_kill_ends_also_what_is_being_restarted),
+        cmocka_unit_test(a_kill_may_allow_the_restart),
+        cmocka_unit_test(a_constructor_that_fails_again_is_the_death),
+        cmocka_unit_test(a_released_actor_ends_in_good_order),
+        cmocka_unit_test(who_has_the_name_is_given_if_asked_for),
+        cmocka_unit_test(one_that_does_not_answer_is_killed),
+        cmocka_unit_test(background_processes_live_as_long_as_their_actor),
+    };
+    char health[16];
+    int failed;
+
+    (void)snprintf(health, sizeof(health), "%d", (int)HEALTH_MS);
+    (void)setenv("TANDEM_HEALTH_TIMEOUT_MS", health, 1);
+    runtime = world_open(NULL);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + world_close(runtime);
+}
