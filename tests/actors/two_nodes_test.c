@@ -1,9 +1,8 @@
 /* two_nodes_test.c - two daemons on one machine, one Redis, TCP between them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/redis/embedded.h"
 #include "runtime/token.h"
 #include "tests/support/actor_world.h"
-#include "tests/support/redis_world.h"
+#include "tests/support/two_nodes.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -21,89 +20,8 @@
 
 #include <cmocka.h>
 
-/* One of the two; what is started here is its warden. */
-struct node {
-    pid_t warden;
-    pid_t daemon;
-    char address[160];
-};
-
-static struct redis_world redis;
-static char token_path[128];
-static struct node first;
-static struct node second;
+static struct two_nodes cluster;
 static tdm_runtime *runtime; /* a driver of the first */
-
-/* ---- the cluster ------------------------------------------------------------------------ */
-
-_Noreturn static void become_daemon(const char *name, const char *token, int output)
-{
-    static const char *const program = TDM_TEST_BUILD_DIR "/tandemd";
-
-    (void)dup2(output, STDOUT_FILENO);
-    (void)setenv("TANDEM_TOKEN_FILE", token, 1);
-    (void)execl(program, program, "--redis", tdm__redis_embedded_url(redis.server), "--listen",
-                "127.0.0.1", "--name", name, "--gpus", "2", "--cpus", "4", (char *)NULL);
-    _exit(127);
-}
-
-/* 0 if the daemon says no; `said` has room for 1,024 bytes. */
-static int start_node(const char *name, const char *token, struct node *node, char *said)
-{
-    int output[2];
-    size_t used = 0;
-    ssize_t got;
-    int daemon = 0;
-
-    if (pipe2(output, O_CLOEXEC) < 0) {
-        return 0;
-    }
-    node->warden = fork();
-    if (node->warden == 0) {
-        become_daemon(name, token, output[1]);
-    }
-    (void)close(output[1]);
-    while (used < 1023 && (got = read(output[0], said + used, 1023 - used)) > 0 &&
-           memchr(said + used, '\n', (size_t)got) == NULL) {
-        used += (size_t)got;
-    }
-    said[used + (got > 0 ? (size_t)got : 0)] = '\0';
-    (void)close(output[0]);
-    if (sscanf(said, "ready %d %159s", &daemon, node->address) != 2) {
-        return 0;
-    }
-    node->daemon = daemon;
-    return 1;
-}
-
-static void stop_node(struct node *node)
-{
-    if (node->warden != 0) {
-        (void)kill(node->warden, SIGTERM);
-        (void)waitpid(node->warden, NULL, 0);
-        node->warden = 0;
-    }
-}
-
-static int make_cluster(void)
-{
-    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    uint8_t token[TDM__TOKEN_BYTES];
-    char said[1024];
-
-    if (redis_world_open(&redis) != 0) {
-        return 0;
-    }
-    (void)snprintf(token_path, sizeof(token_path), "%s/cluster-token", redis.directory);
-    if (tdm__token_make(token_path, token) != TDM_OK ||
-        !start_node("first", token_path, &first, said) ||
-        !start_node("second", token_path, &second, said)) {
-        return 0;
-    }
-    (void)setenv("TANDEM_TOKEN_FILE", token_path, 1);
-    options.address = first.address;
-    return tdm_runtime_start(&options, &runtime) == TDM_OK;
-}
 
 /* ---- the tests -------------------------------------------------------------------------- */
 
@@ -175,22 +93,22 @@ static void a_wrong_token_is_refused(void **state)
     int wait_status;
 
     (void)state;
-    (void)snprintf(path, sizeof(path), "%s/wrong-token", redis.directory);
+    (void)snprintf(path, sizeof(path), "%s/wrong-token", cluster.redis.directory);
     assert_int_equal(tdm__token_make(path, token), TDM_OK);
     child = fork();
     if (child == 0) {
         (void)setenv("TANDEM_TOKEN_FILE", path, 1);
-        options.address = first.address;
+        options.address = cluster.first.address;
         _exit(tdm_runtime_start(&options, &own) == TDM_OK ? 1 : 0);
     }
     assert_int_equal(waitpid(child, &wait_status, 0), child);
     assert_int_equal(wait_status, 0);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0);
-    options.address = first.address;
-    assert_int_equal(tdm__token_for_address(first.address, token), TDM_E_AUTH);
+    options.address = cluster.first.address;
+    assert_int_equal(tdm__token_for_address(cluster.first.address, token), TDM_E_AUTH);
     assert_non_null(strstr(tdm_error_detail(), "chmod 600"));
-    assert_int_equal(setenv("TANDEM_TOKEN_FILE", token_path, 1), 0);
+    assert_int_equal(setenv("TANDEM_TOKEN_FILE", cluster.token_path, 1), 0);
 }
 
 static void actors_lie_on_both_and_call_across(void **state)
@@ -290,12 +208,12 @@ static void a_killed_daemon_is_noticed_and_named(void **state)
     (void)state;
     assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
-    assert_int_equal(kill(second.daemon, SIGKILL), 0);
+    assert_int_equal(kill(cluster.second.daemon, SIGKILL), 0);
     assert_int_equal(tdm_get(ref, 10000, ""), TDM_E_NODE_LOST);
     assert_non_null(strstr(tdm_error_detail(), "node second"));
     tdm_ref_release(ref);
-    (void)waitpid(second.warden, NULL, 0);
-    second.warden = 0;
+    (void)waitpid(cluster.second.warden, NULL, 0);
+    cluster.second.warden = 0;
     /* Its lease runs out, and then its names are free. */
     for (int i = 0;; i++) {
         tdm_status status;
@@ -334,14 +252,18 @@ int main(void)
         return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
     }
     world_prepare();
-    if (make_cluster()) {
-        failed = cmocka_run_group_tests(tests, NULL, NULL);
-    } else {
+    if (two_nodes_open(&cluster) == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+
+        options.address = cluster.first.address;
+        if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
+            failed = cmocka_run_group_tests(tests, NULL, NULL);
+        }
+    }
+    if (runtime == NULL) {
         (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
     }
     tdm_runtime_stop(runtime);
-    stop_node(&first);
-    stop_node(&second);
-    redis_world_close(&redis);
+    two_nodes_close(&cluster);
     return failed + world_tidy();
 }

@@ -1,0 +1,181 @@
+/* lost_node_test.c - what a lost node leaves, and what comes back on another. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "tests/support/actor_world.h"
+#include "tests/support/two_nodes.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct two_nodes cluster;
+static tdm_runtime *runtime;
+
+static tdm_status ask(const char *method, const tdm_actor *actor, tdm_document **document_out)
+{
+    struct tdm_actor_info info;
+    struct tdm__id id;
+    tdm_writer *writer;
+    tdm_status status;
+
+    tdm_actor_describe((tdm_actor *)actor, &info);
+    assert_int_equal(tdm__id_parse(info.id, &id), TDM_OK);
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    assert_int_equal(tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes)), TDM_OK);
+    status =
+        tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), PATIENCE_MS, document_out);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Where it is now, and how often it was restarted. */
+static tdm_status fate(const tdm_actor *actor, char node_id[33], uint64_t *incarnation)
+{
+    tdm_document *document;
+
+    TDM_TRY(ask("actor.fate", actor, &document));
+    (void)snprintf(node_id, 33, "%s",
+                   tdm_value_string(tdm_value_at(tdm_document_root(document), 1), ""));
+    *incarnation = tdm_value_uint(tdm_value_at(tdm_document_root(document), 5), 0);
+    tdm_document_destroy(document);
+    return TDM_OK;
+}
+
+/* On the second node if that lives. */
+static tdm_actor *make_there(const struct tdm_actor_options *wanted)
+{
+    struct tdm_actor_options options = *wanted;
+
+    options.labels[0] = "side=second";
+    return world_create(runtime, &options);
+}
+
+static void labels_lead_to_the_node(void **state)
+{
+    tdm_actor *actor = make_there(&(struct tdm_actor_options){0});
+    struct tdm_actor_info there;
+    struct tdm_runtime_info here;
+    tdm_actor *none;
+
+    (void)state;
+    tdm_actor_describe(actor, &there);
+    tdm_runtime_describe(runtime, &here);
+    assert_string_not_equal(there.node_id, here.node_id);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.labels = {"side=third"}},
+                                      &none, ""),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(none, PATIENCE_MS), TDM_E_NO_RESOURCES);
+    tdm_actor_destroy(none);
+}
+
+static void a_name_is_free_when_the_kill_was_answered(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 30; i++) {
+        struct tdm_actor_options options = {.name = "again"};
+        tdm_actor *actor = i % 2 == 0 ? make_there(&options) : world_create(runtime, &options);
+
+        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void its_node_restarts_it_and_its_home_learns_of_its_death(void **state)
+{
+    tdm_actor *actor = make_there(&(struct tdm_actor_options){.max_restarts = 1});
+    struct tdm_actor_info info;
+    char node_id[33];
+    uint64_t incarnation;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+    assert_int_equal(fate(actor, node_id, &incarnation), TDM_OK);
+    assert_int_equal(incarnation, 1);
+    assert_string_equal(node_id, info.node_id);
+    assert_int_equal(ask("actor.release", actor, NULL), TDM_OK);
+    assert_int_equal(fate(actor, node_id, &incarnation), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "its last handle is gone"));
+    tdm_actor_destroy(actor);
+}
+
+/* The last test: the second node is gone afterwards. */
+static void a_lost_nodes_actors_return_on_another(void **state)
+{
+    struct tdm_actor_options options = {.name = "soft", .max_restarts = -1};
+    struct tdm_runtime_info here;
+    tdm_actor *hard =
+        make_there(&(struct tdm_actor_options){.name = "hard", .max_restarts = -1});
+    tdm_actor *mortal = make_there(&(struct tdm_actor_options){.name = "mortal"});
+    tdm_actor *soft;
+    tdm_actor *heir;
+    struct tdm_actor_info there;
+    char node_id[33];
+    uint64_t incarnation;
+
+    (void)state;
+    tdm_actor_describe(hard, &there);
+    tdm_runtime_describe(runtime, &here);
+    options.scheduling = TDM_SCHEDULE_NODE_SOFT;
+    options.node_id = there.node_id;
+    soft = world_create(runtime, &options);
+    assert_int_equal(kill(cluster.second.daemon, SIGKILL), 0);
+    (void)waitpid(cluster.second.warden, NULL, 0);
+    cluster.second.warden = 0;
+    assert_int_equal(fate(soft, node_id, &incarnation), TDM_OK);
+    assert_string_equal(node_id, here.node_id);
+    assert_int_equal(incarnation, 1);
+    assert_int_equal(fate(mortal, node_id, &incarnation), TDM_E_NODE_LOST);
+    tdm_actor_destroy(soft); /* its link knows the first life only */
+    assert_int_equal(tdm_actor_find(runtime, "soft", PATIENCE_MS, &soft), TDM_OK);
+    assert_int_equal(world_call(soft, "pid", NULL), TDM_OK);
+    heir = world_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
+    assert_int_equal(tdm_actor_kill(hard, PATIENCE_MS), TDM_OK); /* it waits for its label */
+    tdm_actor_destroy(heir);
+    tdm_actor_destroy(soft);
+    tdm_actor_destroy(hard);
+    tdm_actor_destroy(mortal);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(labels_lead_to_the_node),
+        cmocka_unit_test(a_name_is_free_when_the_kill_was_answered),
+        cmocka_unit_test(its_node_restarts_it_and_its_home_learns_of_its_death),
+        cmocka_unit_test(a_lost_nodes_actors_return_on_another),
+    };
+    int failed = 1;
+
+    if (getenv("TANDEM_WORKER") != NULL) {
+        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+    }
+    world_prepare();
+    if (two_nodes_open(&cluster) == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+
+        options.address = cluster.first.address;
+        if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
+            failed = cmocka_run_group_tests(tests, NULL, NULL);
+        }
+    }
+    if (runtime == NULL) {
+        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
+    }
+    tdm_runtime_stop(runtime);
+    two_nodes_close(&cluster);
+    return failed + world_tidy();
+}
