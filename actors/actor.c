@@ -1,6 +1,7 @@
-/* actor.c - handles: create, find, call, kill, put. */
+/* actor.c - actors: create, find, call, kill. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/arguments.h"
+#include "actors/handle.h"
 #include "actors/link.h"
 #include "actors/ref.h"
 #include "actors/runtime.h"
@@ -9,32 +10,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- handles ---------------------------------------------------------------------------- */
-
-/* Takes the hold on `link` that the caller has, also on failure. */
-static tdm_status handle_create(struct tdm__link *link, tdm_actor **actor_out)
-{
-    tdm_actor *actor = calloc(1, sizeof(*actor));
-
-    if (actor == NULL) {
-        tdm__link_release(link);
-        return tdm__fail(TDM_E_NOMEM, "a handle to an actor");
-    }
-    actor->link = link;
-    *actor_out = actor;
-    return TDM_OK;
-}
-
-void tdm_actor_destroy(tdm_actor *actor)
-{
-    if (actor == NULL) {
-        return;
-    }
-    TDM__LOCK(actor->link->runtime);
-    tdm__link_release(actor->link);
-    free(actor);
-}
 
 void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
 {
@@ -65,6 +40,19 @@ static void on_described(void *arg, struct tdm__reply *reply)
     tdm__link_release(link);
 }
 
+tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
+                         const struct tdm__request *request)
+{
+    tdm_status status;
+
+    link->holders_count++;
+    status = tdm__conn_call(daemon, request, on_described, link, NULL);
+    if (status != TDM_OK) {
+        link->holders_count--;
+    }
+    return status;
+}
+
 static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_spec *spec)
 {
     struct tdm__request request = {.method = "actor.create", .deadline_ms = TDM__NEVER};
@@ -78,11 +66,7 @@ static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_
     status = tdm_writer_status(writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
-        link->holders_count++;
-        status = tdm__conn_call(daemon, &request, on_described, link, NULL);
-        if (status != TDM_OK) {
-            link->holders_count--;
-        }
+        status = tdm__link_ask(link, daemon, &request);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -94,6 +78,7 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
 {
     struct tdm__actor_spec *spec;
     struct tdm__link *link;
+    bool counted = false;
     tdm_status status;
     TDM__LOCK(runtime);
 
@@ -104,13 +89,17 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
     }
     status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
     if (status == TDM_OK) {
-        status = ask_for_actor(link, spec);
+        counted = !spec->detached;
+        status = counted ? tdm__handle_count_here(link) : TDM_OK;
+        if (status == TDM_OK) {
+            status = ask_for_actor(link, spec);
+        }
         if (status != TDM_OK) {
             tdm__link_release(link);
         }
     }
     tdm__actor_spec_destroy(spec);
-    return status == TDM_OK ? handle_create(link, actor_out) : status;
+    return status == TDM_OK ? tdm__handle_create(link, counted, actor_out) : status;
 }
 
 tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
@@ -200,7 +189,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
         status = adopt_found(runtime, name, tdm_document_root(answer), &link);
         tdm_document_destroy(answer);
     }
-    return status == TDM_OK ? handle_create(link, actor_out) : status;
+    return status == TDM_OK ? tdm__handle_create(link, false, actor_out) : status;
 }
 
 /* ---- kill ------------------------------------------------------------------------------- */
@@ -261,7 +250,7 @@ tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_ou
     va_start(args, format);
     {
         TDM__LOCK(actor->link->runtime); /* references are taken */
-        status = tdm__arguments_make(format, args, &arguments);
+        status = tdm__arguments_make(actor->link->runtime, format, args, &arguments);
     }
     va_end(args);
     return status == TDM_OK ? call_with(actor, method, arguments, ref_out) : status;
@@ -272,39 +261,8 @@ tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct td
 {
     struct tdm__arguments *arguments;
 
-    TDM_TRY(tdm__arguments_of_packed(packed, &arguments));
+    TDM__LOCK(actor->link->runtime);
+
+    TDM_TRY(tdm__arguments_of_packed(actor->link->runtime, packed, &arguments));
     return call_with(actor, method, arguments, ref_out);
-}
-
-static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
-{
-    tdm_document *document;
-    tdm_status status;
-    TDM__LOCK(runtime);
-
-    TDM_TRY(tdm_document_parse(packed, &document));
-    status = tdm__ref_create(runtime, ref_out);
-    if (status != TDM_OK) {
-        tdm_document_destroy(document);
-        return status;
-    }
-    tdm__ref_complete(*ref_out, TDM_OK, NULL, document);
-    return TDM_OK;
-}
-
-tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
-{
-    tdm_writer *writer;
-    tdm_status status;
-    va_list args;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    va_start(args, format);
-    status = tdm_pack_va(writer, format, args);
-    va_end(args);
-    if (status == TDM_OK) {
-        status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
-    }
-    tdm_writer_destroy(writer);
-    return status;
 }

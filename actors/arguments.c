@@ -2,19 +2,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/arguments.h"
 
+#include "actors/handle.h"
+#include "actors/objects/objects.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/wire/holes.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct tdm__arguments {
-    tdm_writer *packed;      /* owned; with holes where the references belong */
+    tdm_runtime *runtime;    /* borrowed; NULL for arguments that came packed */
+    tdm_writer *packed;      /* owned; with holes where values of references belong */
+    tdm_writer *first;       /* owned; whose holes for references and handles are filled by now;
+                              * the list of the other holes lives there */
     tdm_writer *filled;      /* owned; NULL until the holes are filled */
-    struct tdm__holes holes; /* its refs are struct tdm_ref, held */
+    struct tdm__holes holes; /* for values */
+    struct tdm__holds values; /* the references whose values are arguments */
+    struct tdm__holds passed; /* what is passed on: kept until the call is answered */
+    bool opaque;              /* values that came packed may pass more on */
 };
 
-static tdm_status arguments_create(struct tdm__arguments **arguments_out)
+static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__arguments **arguments_out)
 {
     struct tdm__arguments *arguments = calloc(1, sizeof(*arguments));
     tdm_status status;
@@ -22,6 +31,7 @@ static tdm_status arguments_create(struct tdm__arguments **arguments_out)
     if (arguments == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the arguments of a call");
     }
+    arguments->runtime = runtime;
     status = tdm_writer_create(&arguments->packed);
     if (status != TDM_OK) {
         free(arguments);
@@ -31,16 +41,86 @@ static tdm_status arguments_create(struct tdm__arguments **arguments_out)
     return TDM_OK;
 }
 
-tdm_status tdm__arguments_make(const char *format, va_list args,
+/* ---- references and handles: written and held as the call is made ------------------------ */
+
+/* For tdm__fill_holes(): holes for values stay, at another place. */
+struct filling {
+    struct tdm__arguments *arguments;
+    uint32_t values_count;
+};
+
+static tdm_status fill_link(void *arg, tdm_writer *writer, char letter, void *object)
+{
+    struct filling *filling = arg;
+    struct tdm__arguments *arguments = filling->arguments;
+    const tdm_actor *actor;
+
+    if (letter == 'r') {
+        arguments->holes.offsets[filling->values_count] = tdm_writer_bytes(writer).size_bytes;
+        filling->values_count++;
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__link_fill(arguments->runtime, writer, letter, object));
+    if (letter == 'R') {
+        return tdm__holds_add(&arguments->passed, object);
+    }
+    actor = object;
+    return actor->counted && actor->link->hold != NULL
+               ? tdm__holds_add(&arguments->passed, actor->link->hold)
+               : TDM_OK;
+}
+
+static tdm_status fill_links(struct tdm__arguments *arguments)
+{
+    struct filling filling = {.arguments = arguments};
+
+    if (arguments->holes.links_count == 0) {
+        return TDM_OK;
+    }
+    arguments->first = arguments->packed;
+    arguments->packed = NULL;
+    TDM_TRY(tdm_writer_create(&arguments->packed));
+    return tdm__fill_holes(arguments->packed, tdm_writer_bytes(arguments->first),
+                           &arguments->holes, fill_link, &filling);
+}
+
+static tdm_status hold_values(struct tdm__arguments *arguments)
+{
+    for (uint32_t i = 0; i < arguments->holes.count; i++) {
+        tdm_ref *ref = arguments->holes.refs[i];
+
+        TDM_TRY(tdm__holds_add(&arguments->values, ref));
+        tdm__reference_want(ref);
+    }
+    return TDM_OK;
+}
+
+static tdm_status hold_opaque(struct tdm__arguments *arguments, struct tdm_bytes packed)
+{
+    if (!arguments->opaque) {
+        return TDM_OK;
+    }
+    arguments->opaque = false;
+    return tdm__holds_of_packed(arguments->runtime, packed, &arguments->passed);
+}
+
+tdm_status tdm__arguments_make(tdm_runtime *runtime, const char *format, va_list args,
                                struct tdm__arguments **arguments_out)
 {
     struct tdm__arguments *arguments;
     tdm_status status;
 
-    TDM_TRY(arguments_create(&arguments));
+    TDM_TRY(arguments_create(runtime, &arguments));
+    arguments->opaque = strpbrk(format, "vp") != NULL;
     status = tdm__pack_with_holes(arguments->packed, format, args, &arguments->holes);
-    for (uint32_t i = 0; i < arguments->holes.count; i++) {
-        tdm__ref_retain(arguments->holes.refs[i]);
+    if (status == TDM_OK) {
+        status = hold_values(arguments);
+    }
+    if (status == TDM_OK) {
+        status = fill_links(arguments);
+    }
+    if (status == TDM_OK && arguments->holes.count == 0) {
+        status = hold_opaque(arguments, tdm_writer_bytes(arguments->packed));
     }
     if (status != TDM_OK) {
         tdm__arguments_destroy(arguments);
@@ -50,16 +130,45 @@ tdm_status tdm__arguments_make(const char *format, va_list args,
     return TDM_OK;
 }
 
-tdm_status tdm__arguments_of_packed(struct tdm_bytes packed,
+tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packed,
                                     struct tdm__arguments **arguments_out)
 {
-    TDM_TRY(arguments_create(arguments_out));
-    tdm_write_packed((*arguments_out)->packed, packed);
-    if (tdm_writer_status((*arguments_out)->packed) != TDM_OK) {
-        tdm__arguments_destroy(*arguments_out);
-        return tdm__fail(TDM_E_NOMEM, "arguments of %zu bytes", packed.size_bytes);
+    struct tdm__arguments *arguments;
+    tdm_status status;
+
+    TDM_TRY(arguments_create(runtime, &arguments));
+    arguments->opaque = true;
+    tdm_write_packed(arguments->packed, packed);
+    status = tdm_writer_status(arguments->packed);
+    if (status != TDM_OK) {
+        status = tdm__fail(TDM_E_NOMEM, "arguments of %zu bytes", packed.size_bytes);
+    } else {
+        status = hold_opaque(arguments, packed);
     }
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
+    *arguments_out = arguments;
     return TDM_OK;
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void drop_bytes(struct tdm__arguments *arguments)
+{
+    tdm_writer_destroy(arguments->packed);
+    tdm_writer_destroy(arguments->first);
+    tdm_writer_destroy(arguments->filled);
+    arguments->packed = NULL;
+    arguments->first = NULL;
+    arguments->filled = NULL;
+}
+
+void tdm__arguments_sent(struct tdm__arguments *arguments)
+{
+    drop_bytes(arguments);
+    arguments->holes = (struct tdm__holes){0};
 }
 
 void tdm__arguments_destroy(struct tdm__arguments *arguments)
@@ -67,18 +176,18 @@ void tdm__arguments_destroy(struct tdm__arguments *arguments)
     if (arguments == NULL) {
         return;
     }
-    for (uint32_t i = 0; i < arguments->holes.count; i++) {
-        tdm_ref_release(arguments->holes.refs[i]);
-    }
-    tdm_writer_destroy(arguments->packed);
-    tdm_writer_destroy(arguments->filled);
+    drop_bytes(arguments);
+    tdm__holds_release(&arguments->values);
+    tdm__holds_release(&arguments->passed);
     free(arguments);
 }
 
+/* ---- values: filled in when they are there ----------------------------------------------- */
+
 bool tdm__arguments_ready(const struct tdm__arguments *arguments)
 {
-    for (uint32_t i = 0; i < arguments->holes.count; i++) {
-        if (!((const tdm_ref *)arguments->holes.refs[i])->done) {
+    for (uint32_t i = 0; i < arguments->values.count; i++) {
+        if (!arguments->values.refs[i]->done) {
             return false;
         }
     }
@@ -88,12 +197,11 @@ bool tdm__arguments_ready(const struct tdm__arguments *arguments)
 /* A result is an array; one that holds a single value is passed as that value. */
 static void write_result(tdm_writer *writer, const tdm_ref *ref)
 {
-    const tdm_value *result = tdm_document_root(ref->document);
-
-    tdm_write_value(writer, tdm_value_count(result) == 1 ? tdm_value_at(result, 0) : result);
+    tdm_write_value(writer, tdm_value_count(ref->value) == 1 ? tdm_value_at(ref->value, 0)
+                                                             : ref->value);
 }
 
-static tdm_status fill_holes(struct tdm__arguments *arguments)
+static tdm_status fill_values(struct tdm__arguments *arguments)
 {
     struct tdm_bytes packed = tdm_writer_bytes(arguments->packed);
     const char *bytes = packed.data;
@@ -111,7 +219,8 @@ static tdm_status fill_holes(struct tdm__arguments *arguments)
     }
     tdm_write_packed(arguments->filled,
                      (struct tdm_bytes){bytes + from, packed.size_bytes - from});
-    return tdm_writer_status(arguments->filled);
+    TDM_TRY(tdm_writer_status(arguments->filled));
+    return hold_opaque(arguments, tdm_writer_bytes(arguments->filled));
 }
 
 tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm_bytes *packed_out)
@@ -121,7 +230,7 @@ tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm_byte
         *packed_out = tdm_writer_bytes(arguments->packed);
         return TDM_OK;
     }
-    TDM_TRY(fill_holes(arguments));
+    TDM_TRY(fill_values(arguments));
     *packed_out = tdm_writer_bytes(arguments->filled);
     return TDM_OK;
 }

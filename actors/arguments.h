@@ -9,12 +9,16 @@
 
 struct tdm__arguments;
 
-/* Packs by format; a letter r takes a reference of this process and keeps it until the call. */
-tdm_status tdm__arguments_make(const char *format, va_list args,
+/* Packs by format; what the letters r, R and h stand for is kept until destroy.  With the
+ * loop's lock. */
+tdm_status tdm__arguments_make(tdm_runtime *runtime, const char *format, va_list args,
                                struct tdm__arguments **arguments_out);
 /* Copies one packed array. */
-tdm_status tdm__arguments_of_packed(struct tdm_bytes packed,
+tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packed,
                                     struct tdm__arguments **arguments_out);
+/* The call is on its way: the bytes may go, what they refer to stays until the call is answered
+ * (destroy).  A call that may be sent again keeps them. */
+void tdm__arguments_sent(struct tdm__arguments *arguments);
 void tdm__arguments_destroy(struct tdm__arguments *arguments); /* NULL is allowed */
 
 /* Are all references done? */

@@ -6,8 +6,11 @@
 #include "actors/observe.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <stdio.h>
+
+enum { SETTLE_TIMEOUT_MS = 10000 };
 
 tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
 {
@@ -15,7 +18,7 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
     va_list args;
 
     va_start(args, format);
-    status = tdm_unpack_va(call->arguments, format, args);
+    status = tdm__links_unpack(tdm_runtime_current(), call->arguments, format, args);
     va_end(args);
     return tdm__wrap(status, "the arguments");
 }
@@ -30,6 +33,24 @@ int64_t tdm_call_remaining_ms(tdm_call *call)
     return tdm__deadline_left(call->deadline_ms);
 }
 
+/* The caller lets go of its references with the answer: this process must hold them by then. */
+static void settle(tdm_call *call)
+{
+    if (call->holds.count > 0 &&
+        tdm__holds_settle(tdm_runtime_current(), &call->holds, SETTLE_TIMEOUT_MS) != TDM_OK) {
+        tdm__log(TDM__WARN, "call", "the owner of an argument does not answer: %s",
+                 tdm_error_detail());
+    }
+}
+
+static void send_reply(tdm_call *call, struct tdm_bytes packed_array)
+{
+    settle(call);
+    tdm__reply_keeps(tdm_runtime_current(), call->incoming, &call->replied_with);
+    tdm__incoming_reply(call->incoming, packed_array, NULL, 0);
+    call->incoming = NULL;
+}
+
 tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
     TDM__ENTER(call->loop);
@@ -37,10 +58,12 @@ tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
     if (call->replied) {
         return tdm__fail(TDM_E_STATE, "a method replies at most once");
     }
+    if (call->replied_with.count == 0) {
+        TDM_TRY(tdm__holds_of_packed(tdm_runtime_current(), packed_array, &call->replied_with));
+    }
     call->replied = true;
     if (call->incoming != NULL) {
-        tdm__incoming_reply(call->incoming, packed_array, NULL, 0);
-        call->incoming = NULL;
+        send_reply(call, packed_array);
     }
     return TDM_OK;
 }
@@ -50,10 +73,14 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     tdm_writer *writer;
     tdm_status status;
     va_list args;
+    TDM__ENTER(call->loop);
 
+    if (call->replied) {
+        return tdm__fail(TDM_E_STATE, "a method replies at most once");
+    }
     TDM_TRY(tdm_writer_create(&writer));
     va_start(args, format);
-    status = tdm_pack_va(writer, format, args);
+    status = tdm__links_pack(tdm_runtime_current(), writer, format, args, &call->replied_with);
     va_end(args);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
@@ -67,6 +94,7 @@ static void answer_without_reply(tdm_call *call, tdm_status status)
     if (call->incoming == NULL) {
         return; /* replied before it failed: the reply stands */
     }
+    settle(call);
     if (status == TDM_OK) {
         tdm__incoming_reply_pack(call->incoming, "");
     } else {
@@ -109,10 +137,15 @@ void tdm__call_run(struct tdm__loop *loop, const struct tdm_actor_class *actor_c
     tdm_status status = tdm__incoming_take_document(incoming, &document);
 
     if (status == TDM_OK) {
+        status = tdm__holds_of_document(tdm_runtime_current(), document, &call.holds);
+    }
+    if (status == TDM_OK) {
         call.arguments = tdm_document_root(document);
         status = run_method(actor_class, self, &call);
     }
     answer_without_reply(&call, status);
+    tdm__holds_release(&call.holds);
+    tdm__holds_release(&call.replied_with);
     tdm_document_destroy(document);
 }
 

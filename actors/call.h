@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_CALL_H
 #define TDM_ACTORS_CALL_H
 
+#include "actors/objects/holds.h"
 #include "runtime/rpc/rpc.h"
 
 #include <stdbool.h>
@@ -12,6 +13,8 @@
 struct tdm_call {
     struct tdm__incoming *incoming; /* NULL for a constructor, and once it has been answered */
     const tdm_value *arguments;     /* borrowed; they outlive the answer */
+    struct tdm__holds holds;        /* the references among them */
+    struct tdm__holds replied_with; /* those in the reply, until it is sent */
     int64_t deadline_ms;
     struct tdm__loop *loop; /* borrowed; let go of while the method runs; NULL in a test */
     bool replied;

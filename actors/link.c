@@ -4,6 +4,7 @@
 #include "actors/link.h"
 
 #include "actors/arguments.h"
+#include "actors/handle.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -89,6 +90,9 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         status = tdm__reply_document(reply, &document);
         detail = tdm_error_detail();
     }
+    if (status == TDM_OK) {
+        tdm__reply_arrived(link->runtime, link->conn, outgoing->call_id, document);
+    }
     outgoing_finish(outgoing, status, detail, document);
     tdm__links_pump(link->runtime);
     link_free_if_unused(link);
@@ -109,8 +113,7 @@ static void outgoing_send(struct tdm__outgoing *outgoing)
         outgoing_finish(outgoing, status, tdm_error_detail(), NULL);
         return;
     }
-    tdm__arguments_destroy(outgoing->arguments);
-    outgoing->arguments = NULL;
+    tdm__arguments_sent(outgoing->arguments);
     outgoing_fly(outgoing);
 }
 
@@ -416,6 +419,7 @@ void tdm__link_release(struct tdm__link *link)
 /* With calls under way it stays: their results may be awaited. */
 static void link_free_if_unused(struct tdm__link *link)
 {
+    tdm__handle_settle(link);
     if (link->holders_count == 0 && link->waiting_head == NULL && link->flying == NULL) {
         tdm__link_destroy(link);
     }
@@ -426,6 +430,7 @@ void tdm__link_destroy(struct tdm__link *link)
     tdm__link_die(link, TDM_E_CANCELED,
                   "the runtime has stopped, or nobody holds the actor any more");
     unlink_from_runtime(link);
+    tdm_ref_release(link->hold);
     free(link->death);
     free(link);
 }

@@ -31,6 +31,8 @@ struct tdm__link {
     struct tdm__id id;
     char label[80]; /* for messages */
     struct tdm__conn *conn;
+    uint32_t counted_count;             /* handles that keep the actor alive */
+    tdm_ref *hold;                      /* with which they do; NULL without any (handle.h) */
     struct tdm__outgoing *waiting_head; /* made, not sent */
     struct tdm__outgoing *waiting_tail;
     struct tdm__outgoing *flying; /* sent, not answered */
@@ -41,6 +43,7 @@ struct tdm__link {
 /* A tdm_actor handle is a hold on a link. */
 struct tdm_actor {
     struct tdm__link *link;
+    bool counted; /* it keeps the actor alive */
 };
 
 /* A link in state CREATING for an actor to be; one holder. */
@@ -52,6 +55,9 @@ void tdm__link_release(struct tdm__link *link);
 /* For the end of the runtime: fails all its calls and frees it, whoever holds it. */
 void tdm__link_destroy(struct tdm__link *link);
 
+/* Asks the daemon for the actor: the answer is a description, for tdm__link_found(). */
+tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
+                         const struct tdm__request *request);
 /* What the daemon says of a living actor: pid, node, GPUs, addresses.  Connects and sends what
  * waits; a description that cannot be read or reached is the actor's death. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description);

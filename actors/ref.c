@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/ref.h"
 
+#include "actors/objects/objects.h"
 #include "actors/runtime.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -28,6 +29,22 @@ void tdm__ref_retain(tdm_ref *ref)
     ref->holders_count++;
 }
 
+static void ref_free(tdm_ref *ref)
+{
+    if (ref->runtime == tdm_runtime_current()) { /* else there is nobody left to tell */
+        if (ref->on_end != NULL) {
+            ref->on_end(ref);
+        }
+        if (ref->shared != NULL) {
+            tdm__shared_end(ref->shared);
+        }
+    }
+    tdm_document_destroy(ref->document);
+    tdm__holds_release(&ref->nested);
+    free(ref->detail);
+    free(ref);
+}
+
 void tdm_ref_release(tdm_ref *ref)
 {
     if (ref == NULL) {
@@ -38,21 +55,53 @@ void tdm_ref_release(tdm_ref *ref)
     TDM_ASSERT(ref->holders_count > 0);
     ref->holders_count--;
     if (ref->holders_count == 0) {
-        tdm_document_destroy(ref->document);
-        free(ref->detail);
-        free(ref);
+        ref_free(ref);
+    }
+}
+
+static void fail(tdm_ref *ref, tdm_status status, const char *detail)
+{
+    ref->status = status;
+    if (detail != NULL) {
+        ref->detail = strdup(detail); /* out of memory: the status alone has to do */
     }
 }
 
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document)
 {
+    if (status == TDM_OK) {
+        tdm__ref_complete_with(ref, document,
+                               document == NULL ? NULL : tdm_document_root(document));
+        return;
+    }
+    TDM_ASSERT(!ref->done);
+    tdm_document_destroy(document);
+    ref->done = true;
+    fail(ref, status, detail);
+    if (ref->shared != NULL) {
+        tdm__shared_done(ref->shared);
+    }
+}
+
+void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value)
+{
+    tdm_status status = TDM_OK;
+
     TDM_ASSERT(!ref->done);
     ref->done = true;
-    ref->status = status;
-    ref->document = document;
-    if (status != TDM_OK && detail != NULL) {
-        ref->detail = strdup(detail); /* out of memory: the status alone has to do */
+    if (document != NULL) {
+        status = tdm__holds_of_document(ref->runtime, document, &ref->nested);
+    }
+    if (status == TDM_OK) {
+        ref->document = document;
+        ref->value = value;
+    } else {
+        fail(ref, status, tdm_error_detail());
+        tdm_document_destroy(document);
+    }
+    if (ref->shared != NULL) {
+        tdm__shared_done(ref->shared);
     }
 }
 
@@ -78,6 +127,7 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
     TDM__LOCK(ref->runtime);
 
     if (!ref->done) {
+        tdm__reference_want(ref);
         status = tdm__runtime_wait(ref->runtime, ref_is_done, ref, timeout_ms);
         if (status == TDM_E_TIMEOUT) {
             return tdm__fail(status, "no result within %lld ms", (long long)timeout_ms);
@@ -85,7 +135,7 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
         TDM_TRY(status);
     }
     TDM_TRY(tdm__ref_outcome(ref));
-    *value_out = tdm_document_root(ref->document);
+    *value_out = ref->value;
     return TDM_OK;
 }
 
@@ -97,7 +147,7 @@ tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
 
     TDM_TRY(tdm_get_value(ref, timeout_ms, &value));
     va_start(args, format);
-    status = tdm_unpack_va(value, format, args);
+    status = tdm__links_unpack(ref->runtime, value, format, args);
     va_end(args);
     return tdm__wrap(status, "the result");
 }
@@ -133,6 +183,9 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
         return TDM_OK;
     }
     TDM__LOCK(refs[0]->runtime);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        tdm__reference_want(refs[i]);
+    }
     status = tdm__runtime_wait(refs[0]->runtime, enough_are_done, &waited, timeout_ms);
     for (uint32_t i = 0; i < refs_count; i++) {
         done_out[i] = refs[i]->done ? 1 : 0;
@@ -141,5 +194,109 @@ tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_c
         return tdm__fail(status, "fewer than %u of %u results within %lld ms", wanted_count,
                          refs_count, (long long)timeout_ms);
     }
+    return status;
+}
+
+/* ---- many ------------------------------------------------------------------------------- */
+
+static bool all_or_one_failed(void *arg)
+{
+    const struct waited *waited = arg;
+    bool all = true;
+
+    for (uint32_t i = 0; i < waited->refs_count; i++) {
+        const tdm_ref *ref = waited->refs[i];
+
+        if (ref->done && ref->status != TDM_OK) {
+            return true;
+        }
+        all = all && ref->done;
+    }
+    return all;
+}
+
+tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeout_ms,
+                        const tdm_value **values_out)
+{
+    struct waited waited = {refs, refs_count, refs_count};
+    tdm_status status;
+
+    if (refs_count == 0) {
+        return TDM_OK;
+    }
+    TDM__LOCK(refs[0]->runtime);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        tdm__reference_want(refs[i]);
+    }
+    status = tdm__runtime_wait(refs[0]->runtime, all_or_one_failed, &waited, timeout_ms);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        if (refs[i]->done) {
+            TDM_TRY(tdm__wrap(tdm__ref_outcome(refs[i]), "result %u of %u", i + 1, refs_count));
+        }
+    }
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "not all of %u results within %lld ms", refs_count,
+                         (long long)timeout_ms);
+    }
+    TDM_TRY(status);
+    for (uint32_t i = 0; i < refs_count; i++) {
+        values_out[i] = refs[i]->value;
+    }
+    return TDM_OK;
+}
+
+/* ---- more references -------------------------------------------------------------------- */
+
+tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out)
+{
+    TDM__ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
+
+    tdm__ref_retain(ref);
+    *ref_out = ref;
+    return TDM_OK;
+}
+
+tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out)
+{
+    TDM__LOCK(runtime);
+
+    if (value == NULL || tdm_value_kind_of(value) != TDM_REFERENCE) {
+        return tdm__fail(TDM_E_TYPE, "wanted a reference");
+    }
+    return tdm__reference_open(runtime, tdm__value_ext(value), ref_out);
+}
+
+static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
+{
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(tdm_document_parse(packed, &document));
+    status = tdm__ref_create(runtime, ref_out);
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return status;
+    }
+    tdm__ref_complete(*ref_out, TDM_OK, NULL, document);
+    return TDM_OK;
+}
+
+tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
+{
+    struct tdm__holds holds = {0};
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+    TDM__LOCK(runtime);
+
+    TDM_TRY(tdm_writer_create(&writer));
+    va_start(args, format);
+    status = tdm__links_pack(runtime, writer, format, args, &holds);
+    va_end(args);
+    if (status == TDM_OK) {
+        status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
+    }
+    tdm__holds_release(&holds); /* the value has its own now */
+    tdm_writer_destroy(writer);
     return status;
 }

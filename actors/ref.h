@@ -3,25 +3,38 @@
 #ifndef TDM_ACTORS_REF_H
 #define TDM_ACTORS_REF_H
 
+#include "actors/objects/holds.h"
+
 #include <stdbool.h>
 #include <tandem/actor.h>
 
+struct tdm__shared;
+
 /* Held by the user (until tdm_ref_release), by the call in flight that will complete it, and by
- * calls that wait for it as an argument: freed with the last of them. */
+ * calls that wait for it as an argument, by documents that contain it, and by each process that
+ * borrows it: freed with the last of them. */
 struct tdm_ref {
     tdm_runtime *runtime; /* borrowed */
     uint32_t holders_count;
     bool done;
     tdm_status status;
-    char *detail;           /* owned; NULL when there is none */
-    tdm_document *document; /* owned; NULL unless done and well */
+    char *detail;               /* owned; NULL when there is none */
+    tdm_document *document;     /* owned; NULL unless done and well */
+    const tdm_value *value;     /* in the document: an array */
+    struct tdm__holds nested;   /* the references in the document */
+    struct tdm__shared *shared; /* owned; NULL while no other process knows it */
+    struct tdm__id actor;       /* of a hold on an actor, which never has a value; else none */
+    void (*on_end)(tdm_ref *ref); /* when the last holder goes; may be NULL */
 };
 
 tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out); /* one holder */
 void tdm__ref_retain(tdm_ref *ref);
-/* Completes it, once.  Takes `document` (may be NULL). */
+/* Completes it, once.  Takes `document` (may be NULL).  References in it that cannot be opened
+ * make it a failure. */
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document);
+/* With a value that is a part of the document. */
+void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value);
 /* The status; on failure its detail becomes this thread's. */
 tdm_status tdm__ref_outcome(const tdm_ref *ref);
 

@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 
 #include "actors/link.h"
+#include "actors/objects/objects.h"
 #include "actors/private_node.h"
 #include "actors/template.h"
 #include "actors/worker.h"
@@ -40,6 +41,9 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
     if (status == TDM_OK) {
         status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
     }
+    if (status == TDM_OK) {
+        status = tdm__objects_create(runtime, &runtime->objects);
+    }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
         return status;
@@ -63,6 +67,8 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     while (runtime->links != NULL) {
         tdm__link_destroy(runtime->links);
     }
+    tdm__objects_destroy(runtime->objects);
+    runtime->objects = NULL;
     if (runtime->loop != NULL) {
         tdm__loop_destroy(runtime->loop);
     }
@@ -222,18 +228,21 @@ void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_ou
 
 /* ---- a driver --------------------------------------------------------------------------- */
 
-/* The daemon's answer to "node.describe": (node id, node name, directory). */
+/* The daemon's answer to "node.describe": (node id, node name, directory, host to listen at).
+ */
 static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
 {
     tdm_document *document;
     const char *id;
     const char *name;
     const char *directory;
+    const char *listen_host;
     tdm_status status;
 
     TDM_TRY(tdm__runtime_ask(runtime, "node.describe", (struct tdm_bytes){"\x90", 1},
                              timeout_ms, &document));
-    status = tdm_unpack(tdm_document_root(document), "sss", &id, &name, &directory);
+    status =
+        tdm_unpack(tdm_document_root(document), "ssss", &id, &name, &directory, &listen_host);
     if (status == TDM_OK) {
         status = tdm__id_parse(id, &runtime->self.node);
     }
@@ -241,6 +250,7 @@ static tdm_status learn_node(tdm_runtime *runtime, int64_t timeout_ms)
         (void)snprintf(runtime->node_id, sizeof(runtime->node_id), "%s", id);
         (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", name);
         (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", directory);
+        (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s", listen_host);
         tdm__rpc_set_identity(runtime->rpc, &runtime->self);
     }
     tdm_document_destroy(document);
@@ -255,6 +265,13 @@ static tdm_status join_node(tdm_runtime *runtime, const char *address, int64_t t
     TDM_TRY(tdm__rpc_connect(runtime->rpc, address, &daemon));
     tdm__runtime_set_daemon(runtime, daemon);
     return tdm__wrap(learn_node(runtime, timeout_ms), "joining the node at %s", address);
+}
+
+static void serve_driver(void *arg, struct tdm__incoming *incoming)
+{
+    if (!tdm__objects_serve(arg, incoming)) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
+    }
 }
 
 static tdm_status driver_create(const uint8_t token[TDM__TOKEN_BYTES],
@@ -289,6 +306,7 @@ static tdm_status driver_start(const struct tdm_runtime_options *options, const 
                    name_space == NULL ? "default" : name_space);
     (void)tdm__id_text(&runtime->self.id, runtime->job_id);
     runtime->private_node = node;
+    tdm__rpc_serve(runtime->rpc, serve_driver, runtime);
     status = join_node(runtime, address, start_timeout_ms(options));
     if (status == TDM_OK) {
         status = tdm__standby_start(runtime->loop, &runtime->standby);

@@ -11,6 +11,7 @@
 struct tdm__link;
 struct tdm__worker;
 struct tdm__private_node;
+struct tdm__objects;
 
 enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
 
@@ -24,6 +25,7 @@ struct tdm_runtime {
     struct tdm__private_node *private_node; /* owned; NULL when this process joined a node */
     struct tdm__worker *worker;             /* borrowed; NULL in a driver */
     struct tdm__link *links;                /* owned: one for each actor it knows */
+    struct tdm__objects *objects;           /* owned: references that others know, or own */
     bool calls_blocked;   /* some call waits for a reference among its arguments */
     bool results_arrived; /* since the calls that wait were last looked at */
     bool leaving;         /* connections that end now are ended here */
@@ -33,6 +35,7 @@ struct tdm_runtime {
     char node_name[64];
     char address[TDM__ADDRESS_BYTES];
     char directory[TDM__ADDRESS_BYTES];
+    char listen_host[TDM__ADDRESS_BYTES]; /* "" when the node talks to no other */
     char name_space[TDM__ACTOR_NAME_BYTES];
     char actor_id[TDM__ID_TEXT_BYTES];
     char actor_name[TDM__ACTOR_NAME_BYTES];

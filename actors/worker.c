@@ -6,6 +6,7 @@
 #include "actors/call.h"
 #include "actors/class.h"
 #include "actors/mailbox.h"
+#include "actors/objects/objects.h"
 #include "actors/observe.h"
 #include "actors/runtime.h"
 #include "actors/template.h"
@@ -63,7 +64,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
                tdm__observe_serve(incoming, worker->mailbox.count)) {
         return;
-    } else {
+    } else if (!tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
                            "this process is another actor; the address was reused");
     }
@@ -174,6 +175,8 @@ static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *boot
     (void)snprintf(runtime->node_name, sizeof(runtime->node_name), "%s", bootstrap->node_name);
     (void)snprintf(runtime->address, sizeof(runtime->address), "%s", bootstrap->daemon_address);
     (void)snprintf(runtime->directory, sizeof(runtime->directory), "%s", bootstrap->directory);
+    (void)snprintf(runtime->listen_host, sizeof(runtime->listen_host), "%s",
+                   bootstrap->listen_host);
     (void)snprintf(runtime->name_space, sizeof(runtime->name_space), "%s", spec->name_space);
     (void)snprintf(runtime->actor_name, sizeof(runtime->actor_name), "%s", spec->name);
     (void)snprintf(runtime->class_name, sizeof(runtime->class_name), "%s", spec->class_name);

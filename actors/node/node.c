@@ -94,8 +94,8 @@ static void serve_describe(struct tdm__node *node, struct tdm__incoming *incomin
 {
     char id[TDM__ID_TEXT_BYTES];
 
-    tdm__incoming_reply_pack(incoming, "sss", tdm__id_text(&node->record.id, id),
-                             node->record.name, node->directory);
+    tdm__incoming_reply_pack(incoming, "ssss", tdm__id_text(&node->record.id, id),
+                             node->record.name, node->directory, node->listen_host);
 }
 
 /* answer: [(id, name, unix address, tcp address, pid, resources) …] */

@@ -1,0 +1,243 @@
+/* handle.c - handles to actors: who counts, and how they travel. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/handle.h"
+
+#include "actors/objects/internal.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- counting --------------------------------------------------------------------------- */
+
+tdm_status tdm__handle_create(struct tdm__link *link, bool counted, tdm_actor **actor_out)
+{
+    tdm_actor *actor = calloc(1, sizeof(*actor));
+
+    if (actor == NULL) {
+        tdm__link_release(link);
+        return tdm__fail(TDM_E_NOMEM, "a handle to an actor");
+    }
+    actor->link = link;
+    actor->counted = counted;
+    link->counted_count += counted ? 1 : 0;
+    *actor_out = actor;
+    return TDM_OK;
+}
+
+void tdm_actor_destroy(tdm_actor *actor)
+{
+    struct tdm__link *link;
+
+    if (actor == NULL) {
+        return;
+    }
+    link = actor->link;
+    TDM__LOCK(link->runtime);
+    link->counted_count -= actor->counted ? 1 : 0;
+    tdm__link_release(link);
+    free(actor);
+}
+
+static tdm_status write_id(tdm_writer *writer, const struct tdm__id *id)
+{
+    return tdm_pack(writer, "b", (const void *)id->bytes, sizeof(id->bytes));
+}
+
+/* Nobody in the cluster has a counted handle any more. */
+static void on_last_hold(tdm_ref *hold)
+{
+    struct tdm__request request = {.method = "actor.release", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+
+    if (hold->runtime->leaving || tdm__runtime_daemon(hold->runtime, &daemon) != TDM_OK ||
+        tdm_writer_create(&writer) != TDM_OK) {
+        return; /* the creator's end ends it, too */
+    }
+    if (write_id(writer, &hold->actor) == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        (void)tdm__conn_call(daemon, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+}
+
+tdm_status tdm__handle_count_here(struct tdm__link *link)
+{
+    TDM_ASSERT(link->hold == NULL);
+    TDM_TRY(tdm__ref_create(link->runtime, &link->hold));
+    link->hold->actor = link->id;
+    link->hold->on_end = on_last_hold;
+    return TDM_OK;
+}
+
+void tdm__handle_settle(struct tdm__link *link)
+{
+    tdm_ref *hold = link->hold;
+
+    if (link->counted_count == 0 && hold != NULL && link->waiting_head == NULL &&
+        link->flying == NULL) {
+        link->hold = NULL;
+        tdm_ref_release(hold);
+    }
+}
+
+/* ---- travelling ------------------------------------------------------------------------- */
+
+/* (actor, name, class, hold or nil) */
+tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
+{
+    const struct tdm__link *link = actor->link;
+    tdm_writer *bytes;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&bytes));
+    tdm_write_array(bytes, 4);
+    tdm_write_bytes(bytes, link->id.bytes, sizeof(link->id.bytes));
+    tdm_write_string(bytes, link->info.name);
+    tdm_write_string(bytes, link->info.class_name);
+    status = TDM_OK;
+    if (actor->counted && link->hold != NULL) {
+        status = tdm__reference_write(bytes, link->hold);
+    } else {
+        tdm_write_nil(bytes);
+    }
+    if (status == TDM_OK) {
+        tdm__write_ext(writer, TDM__EXT_HANDLE, tdm_writer_bytes(bytes));
+        status = tdm_writer_status(writer);
+    }
+    tdm_writer_destroy(bytes);
+    return status;
+}
+
+struct parts {
+    struct tdm__id id;
+    const char *name; /* borrowed from the document, like the next two */
+    const char *class_name;
+    struct tdm_bytes hold; /* {NULL, 0}: none */
+};
+
+static tdm_status read_parts(const tdm_document *document, struct parts *parts)
+{
+    const tdm_value *hold;
+    struct tdm_bytes id;
+
+    TDM_TRY(tdm_unpack(tdm_document_root(document), "bssv", &id.data, &id.size_bytes,
+                       &parts->name, &parts->class_name, &hold));
+    if (id.size_bytes != sizeof(parts->id.bytes) || parts->name == NULL ||
+        parts->class_name == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "a handle without an actor");
+    }
+    memcpy(parts->id.bytes, id.data, sizeof(parts->id.bytes));
+    parts->hold = tdm_value_kind_of(hold) == TDM_REFERENCE ? tdm__value_ext(hold)
+                                                           : (struct tdm_bytes){NULL, 0};
+    return TDM_OK;
+}
+
+static tdm_status open_hold(tdm_runtime *runtime, const struct parts *parts, tdm_ref **hold_out)
+{
+    *hold_out = NULL;
+    return parts->hold.data == NULL ? TDM_OK
+                                    : tdm__reference_open(runtime, parts->hold, hold_out);
+}
+
+tdm_status tdm__handle_bytes_hold(tdm_runtime *runtime, struct tdm_bytes bytes,
+                                  tdm_ref **hold_out)
+{
+    tdm_document *document;
+    struct parts parts;
+    tdm_status status;
+
+    TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
+    status = read_parts(document, &parts);
+    if (status == TDM_OK) {
+        status = open_hold(runtime, &parts, hold_out);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+/* The daemon knows where it lives, or will. */
+static tdm_status ask_for_place(struct tdm__link *link)
+{
+    struct tdm__request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = write_id(writer, &link->id);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__link_ask(link, daemon, &request);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status link_of(tdm_runtime *runtime, const struct parts *parts,
+                          struct tdm__link **link_out)
+{
+    tdm_status status;
+
+    *link_out = tdm__link_find(runtime, &parts->id);
+    if (*link_out != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__link_create(runtime, &parts->id, parts->name, parts->class_name, link_out));
+    status = ask_for_place(*link_out);
+    if (status != TDM_OK) {
+        tdm__link_release(*link_out);
+    }
+    return status;
+}
+
+static tdm_status open_parts(tdm_runtime *runtime, const struct parts *parts,
+                             tdm_actor **actor_out)
+{
+    struct tdm__link *link;
+    tdm_ref *hold;
+    tdm_status status;
+
+    TDM_TRY(open_hold(runtime, parts, &hold));
+    status = link_of(runtime, parts, &link);
+    if (status != TDM_OK) {
+        tdm_ref_release(hold);
+        return status;
+    }
+    if (link->hold == NULL) {
+        link->hold = hold;
+    } else {
+        tdm_ref_release(hold); /* one is enough */
+    }
+    return tdm__handle_create(link, parts->hold.data != NULL, actor_out);
+}
+
+tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_actor **actor_out)
+{
+    tdm_document *document;
+    struct parts parts;
+    tdm_status status;
+
+    TDM_TRY(tdm__wrap(tdm_document_parse(bytes, &document), "a handle"));
+    status = read_parts(document, &parts);
+    if (status == TDM_OK) {
+        status = open_parts(runtime, &parts, actor_out);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value, tdm_actor **actor_out)
+{
+    TDM__LOCK(runtime);
+
+    if (value == NULL || tdm_value_kind_of(value) != TDM_HANDLE) {
+        return tdm__fail(TDM_E_TYPE, "wanted a handle to an actor");
+    }
+    return tdm__handle_open(runtime, tdm__value_ext(value), actor_out);
+}

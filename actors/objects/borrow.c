@@ -1,0 +1,320 @@
+/* borrow.c - the borrower's side: holds on the objects of other processes, and their values. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/link.h"
+#include "actors/objects/internal.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FATE_TIMEOUT_MS = 5000 };
+
+/* ---- the end of an owner ---------------------------------------------------------------- */
+
+static void owner_free_if_unused(struct owner *owner)
+{
+    if (owner->conn != NULL || owner->asking || !TAILQ_EMPTY(&owner->borrowed)) {
+        return;
+    }
+    TAILQ_REMOVE(&owner->objects->owners, owner, link);
+    free(owner);
+}
+
+static void complete(tdm_ref *ref, tdm_status status, const char *detail)
+{
+    if (!ref->done) {
+        tdm__ref_complete(ref, status, detail, NULL);
+        ref->runtime->results_arrived = true;
+    }
+}
+
+/* What has not come will not come. */
+static void owner_died(struct owner *owner, const char *how)
+{
+    tdm_runtime *runtime = owner->objects->runtime;
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
+    char node[TDM__ID_TEXT_BYTES];
+    struct tdm__shared *shared;
+
+    (void)snprintf(detail, sizeof(detail), "%s on node %s, which owned the value, has gone: %s",
+                   owner->address.label, tdm__id_text(&owner->address.node, node), how);
+    TAILQ_FOREACH(shared, &owner->borrowed, of_owner)
+    {
+        complete(shared->ref, TDM_E_OWNER_DIED, detail);
+    }
+    owner->asking = false;
+    owner_free_if_unused(owner);
+    tdm__links_pump(runtime);
+}
+
+static void on_fate(void *arg, struct tdm__reply *reply)
+{
+    struct owner *owner = arg;
+    bool known = reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST;
+
+    owner_died(owner, known ? reply->detail : owner->end);
+}
+
+/* Only the daemon that watches an actor's process knows how it ended. */
+static tdm_status ask_fate(struct owner *owner)
+{
+    struct tdm__request request = {.method = "actor.fate",
+                                   .deadline_ms = tdm__deadline_in(FATE_TIMEOUT_MS)};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (owner->address.kind != TDM__PEER_WORKER || owner->objects->runtime->leaving) {
+        return TDM_E_NOT_FOUND;
+    }
+    TDM_TRY(tdm__runtime_daemon(owner->objects->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b", (const void *)owner->address.process.bytes,
+                      sizeof(owner->address.process.bytes));
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(daemon, &request, on_fate, owner, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* It cannot be reached, as owner->end says. */
+static void owner_lost(struct owner *owner)
+{
+    struct tdm__shared *shared;
+
+    TAILQ_FOREACH(shared, &owner->borrowed, of_owner)
+    {
+        shared->acknowledged = true; /* nothing more can come of the hold */
+    }
+    owner->asking = true;
+    if (TAILQ_EMPTY(&owner->borrowed) || ask_fate(owner) != TDM_OK) {
+        owner_died(owner, owner->end);
+    }
+}
+
+static void on_owner_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                            const char *detail)
+{
+    struct owner *owner = arg;
+    struct tdm__objects *objects = owner->objects;
+
+    (void)conn;
+    owner->conn = NULL;
+    (void)snprintf(owner->end, sizeof(owner->end), "%s: %s", tdm_strerror(reason), detail);
+    owner_lost(owner);
+    tdm__objects_settle(objects);
+}
+
+void tdm__owners_destroy(struct tdm__objects *objects)
+{
+    while (!TAILQ_EMPTY(&objects->owners)) {
+        struct owner *owner = TAILQ_FIRST(&objects->owners);
+
+        TAILQ_REMOVE(&objects->owners, owner, link);
+        free(owner);
+    }
+}
+
+/* ---- owners ----------------------------------------------------------------------------- */
+
+/* Without a connection afterwards where nobody listens any more. */
+static void owner_connect(struct owner *owner)
+{
+    tdm_runtime *runtime = owner->objects->runtime;
+    bool here = tdm__id_equal(&owner->address.node, &runtime->self.node);
+    const char *address = here ? owner->address.unix_address : owner->address.tcp_address;
+
+    if (address[0] == '\0') {
+        (void)snprintf(owner->end, sizeof(owner->end),
+                       "its node talks to no other: start its daemon with --listen");
+    } else if (tdm__rpc_connect(runtime->rpc, address, &owner->conn) != TDM_OK) {
+        (void)snprintf(owner->end, sizeof(owner->end), "%.400s", tdm_error_detail());
+    } else {
+        tdm__conn_on_closed(owner->conn, on_owner_closed, owner);
+    }
+}
+
+static tdm_status owner_of(struct tdm__objects *objects, const struct owner_address *address,
+                           struct owner **owner_out)
+{
+    struct owner *owner;
+
+    TAILQ_FOREACH(owner, &objects->owners, link)
+    {
+        if (owner->conn != NULL && tdm__id_equal(&owner->address.process, &address->process) &&
+            strcmp(owner->address.unix_address, address->unix_address) == 0) {
+            *owner_out = owner;
+            return TDM_OK;
+        }
+    }
+    owner = calloc(1, sizeof(*owner));
+    if (owner == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an owner");
+    }
+    owner->objects = objects;
+    owner->address = *address;
+    TAILQ_INIT(&owner->borrowed);
+    owner_connect(owner);
+    TAILQ_INSERT_HEAD(&objects->owners, owner, link);
+    *owner_out = owner;
+    return TDM_OK;
+}
+
+/* `fn` gets the reference, with one holder more. */
+static tdm_status ask_owner(struct tdm__shared *shared, const char *method, tdm__reply_fn *fn)
+{
+    struct tdm__request request = {.method = method, .deadline_ms = TDM__NEVER};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b", (const void *)shared->id.bytes, sizeof(shared->id.bytes));
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(shared->owner->conn, &request, fn,
+                                fn == NULL ? NULL : shared->ref, NULL);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK && fn != NULL) {
+        tdm__ref_retain(shared->ref);
+    }
+    return status;
+}
+
+static bool has_closed(const tdm_ref *ref, const struct tdm__reply *reply)
+{
+    return reply->status == TDM_E_CLOSED &&
+           (ref->shared == NULL || ref->shared->owner->conn == NULL ||
+            !tdm__conn_is_open(ref->shared->owner->conn));
+}
+
+/* ---- hold ------------------------------------------------------------------------------- */
+
+static void on_hold(void *arg, struct tdm__reply *reply)
+{
+    tdm_ref *ref = arg;
+    tdm_runtime *runtime = ref->runtime;
+
+    if (!has_closed(ref, reply)) { /* else on_owner_closed() says what became of it */
+        ref->shared->acknowledged = true;
+        if (reply->status != TDM_OK) {
+            complete(ref, reply->status, reply->detail);
+        }
+    }
+    tdm_ref_release(ref);
+    tdm__objects_settle(runtime->objects);
+    tdm__links_pump(runtime);
+}
+
+tdm_status tdm__borrow(struct tdm__objects *objects, const struct tdm__id *id,
+                       const struct owner_address *address, tdm_ref **ref_out)
+{
+    struct tdm__shared *shared;
+    struct owner *owner;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TDM_TRY(owner_of(objects, address, &owner));
+    status = tdm__ref_create(objects->runtime, &ref);
+    if (status == TDM_OK) {
+        status = tdm__shared_create(objects, id, ref, &shared);
+        if (status == TDM_OK) {
+            shared->owner = owner;
+            TAILQ_INSERT_TAIL(&owner->borrowed, shared, of_owner);
+            status = owner->conn == NULL ? TDM_OK : ask_owner(shared, "object.hold", on_hold);
+        }
+        if (status != TDM_OK) {
+            tdm_ref_release(ref);
+        }
+    }
+    if (status != TDM_OK) {
+        owner_free_if_unused(owner);
+        return status;
+    }
+    if (owner->conn == NULL) {
+        owner_lost(owner);
+    }
+    *ref_out = ref;
+    return TDM_OK;
+}
+
+void tdm__borrow_end(struct tdm__shared *shared)
+{
+    struct owner *owner = shared->owner;
+
+    TAILQ_REMOVE(&owner->borrowed, shared, of_owner);
+    if (owner->conn == NULL) {
+        owner_free_if_unused(owner);
+    } else if (shared->acknowledged) {
+        (void)ask_owner(shared, "object.drop", NULL); /* the connection's end drops it, too */
+    }
+}
+
+/* ---- get -------------------------------------------------------------------------------- */
+
+static void nested_settled(void *arg)
+{
+    tdm_ref_release(arg);
+}
+
+/* The references inside the value must be held here before the value itself may go. */
+static void take_value(tdm_ref *ref, tdm_document *document, const tdm_value *value)
+{
+    tdm__ref_complete_with(ref, document, value);
+    ref->runtime->results_arrived = true;
+    tdm__ref_retain(ref);
+    if (tdm__holds_when_settled(ref->runtime, &ref->nested, nested_settled, ref) != TDM_OK) {
+        tdm_ref_release(ref);
+    }
+}
+
+static tdm_status read_answer(tdm_ref *ref, const struct tdm__reply *reply)
+{
+    tdm_document *document;
+    const tdm_value *value;
+    tdm_status status;
+    int64_t form;
+
+    TDM_TRY(tdm__reply_document(reply, &document));
+    status = tdm_unpack(tdm_document_root(document), "iv", &form, &value);
+    if (status == TDM_OK && (form != 0 || tdm_value_kind_of(value) != TDM_ARRAY)) {
+        status = tdm__fail(TDM_E_PROTOCOL, "a value of form %lld", (long long)form);
+    }
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return tdm__wrap(TDM_E_PROTOCOL, "the owner's answer");
+    }
+    take_value(ref, document, value);
+    return TDM_OK;
+}
+
+static void on_got(void *arg, struct tdm__reply *reply)
+{
+    tdm_ref *ref = arg;
+    tdm_runtime *runtime = ref->runtime;
+
+    if (!has_closed(ref, reply) && !ref->done) {
+        if (reply->status != TDM_OK) {
+            complete(ref, reply->status, reply->detail);
+        } else if (read_answer(ref, reply) != TDM_OK) {
+            complete(ref, TDM_E_PROTOCOL, tdm_error_detail());
+        }
+    }
+    tdm_ref_release(ref);
+    tdm__links_pump(runtime);
+}
+
+void tdm__borrow_want(struct tdm__shared *shared)
+{
+    if (shared->asked || shared->owner->conn == NULL) {
+        return; /* on its way, or about to be told that its owner is gone */
+    }
+    shared->asked = true;
+    if (ask_owner(shared, "object.get", on_got) != TDM_OK) {
+        complete(shared->ref, TDM_E_OWNER_DIED, tdm_error_detail());
+    }
+}

@@ -1,0 +1,275 @@
+/* owned.c - the owner's side: who borrows what, and the answers to those who ask for it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/internal.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- where others reach this process ---------------------------------------------------- */
+
+tdm_status tdm__objects_listen(struct tdm__objects *objects)
+{
+    tdm_runtime *runtime = objects->runtime;
+    struct owner_address *own = &objects->address;
+    char address[TDM__ADDRESS_BYTES + 40];
+    char id[TDM__ID_TEXT_BYTES];
+
+    if (objects->listening) {
+        return TDM_OK;
+    }
+    own->kind = runtime->self.kind;
+    own->process = runtime->self.id;
+    own->node = runtime->self.node;
+    (void)snprintf(own->label, sizeof(own->label), "%s", runtime->self.name);
+    (void)snprintf(address, sizeof(address), "unix:%s/o-%.16s", runtime->directory,
+                   tdm__id_text(&runtime->self.id, id));
+    TDM_TRY(
+        tdm__rpc_listen(runtime->rpc, address, own->unix_address, sizeof(own->unix_address)));
+    objects->listening = true;
+    if (runtime->listen_host[0] == '\0') {
+        return TDM_OK;
+    }
+    (void)snprintf(address, sizeof(address), "tcp:%s:0", runtime->listen_host);
+    return tdm__rpc_listen(runtime->rpc, address, own->tcp_address, sizeof(own->tcp_address));
+}
+
+/* ---- borrowers -------------------------------------------------------------------------- */
+
+static void loan_end(struct loan *loan)
+{
+    tdm_ref *ref = loan->shared->ref;
+
+    LIST_REMOVE(loan, of_borrower);
+    LIST_REMOVE(loan, of_shared);
+    free(loan);
+    tdm_ref_release(ref);
+}
+
+static void borrower_end(struct borrower *borrower)
+{
+    while (!LIST_EMPTY(&borrower->loans)) {
+        loan_end(LIST_FIRST(&borrower->loans));
+    }
+    TAILQ_REMOVE(&borrower->objects->borrowers, borrower, link);
+    free(borrower);
+}
+
+/* The process is gone, or has ended the connection: its holds with it. */
+static void on_borrower_closed(struct tdm__closer *closer)
+{
+    borrower_end((struct borrower *)closer);
+}
+
+static tdm_status borrower_of(struct tdm__objects *objects, struct tdm__conn *conn,
+                              struct borrower **borrower_out)
+{
+    struct borrower *borrower;
+    tdm_status status;
+
+    TAILQ_FOREACH(borrower, &objects->borrowers, link)
+    {
+        if (borrower->conn == conn) {
+            *borrower_out = borrower;
+            return TDM_OK;
+        }
+    }
+    if (conn == NULL) {
+        return tdm__fail(TDM_E_CLOSED, "the borrower is gone");
+    }
+    borrower = calloc(1, sizeof(*borrower));
+    if (borrower == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a borrower");
+    }
+    borrower->closer.fn = on_borrower_closed;
+    borrower->objects = objects;
+    borrower->conn = conn;
+    LIST_INIT(&borrower->loans);
+    status = tdm__conn_watch_close(conn, &borrower->closer);
+    if (status != TDM_OK) {
+        free(borrower);
+        return status;
+    }
+    TAILQ_INSERT_HEAD(&objects->borrowers, borrower, link);
+    *borrower_out = borrower;
+    return TDM_OK;
+}
+
+void tdm__borrowers_destroy(struct tdm__objects *objects)
+{
+    while (!TAILQ_EMPTY(&objects->borrowers)) {
+        struct borrower *borrower = TAILQ_FIRST(&objects->borrowers);
+
+        tdm__conn_unwatch_close(&borrower->closer);
+        borrower_end(borrower);
+    }
+}
+
+static struct loan *loan_find(const struct tdm__shared *shared, const struct tdm__conn *conn)
+{
+    struct loan *loan;
+
+    LIST_FOREACH(loan, &shared->loans, of_shared)
+    {
+        if (loan->borrower->conn == conn) {
+            return loan;
+        }
+    }
+    return NULL;
+}
+
+/* ---- hold, drop ------------------------------------------------------------------------- */
+
+static tdm_status hold(struct tdm__shared *shared, struct tdm__conn *conn)
+{
+    struct borrower *borrower;
+    struct loan *loan;
+
+    if (loan_find(shared, conn) != NULL) {
+        return tdm__fail(TDM_E_STATE, "this process holds the object already");
+    }
+    TDM_TRY(borrower_of(shared->objects, conn, &borrower));
+    loan = calloc(1, sizeof(*loan));
+    if (loan == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a hold");
+    }
+    loan->shared = shared;
+    loan->borrower = borrower;
+    LIST_INSERT_HEAD(&borrower->loans, loan, of_borrower);
+    LIST_INSERT_HEAD(&shared->loans, loan, of_shared);
+    tdm__ref_retain(shared->ref);
+    return TDM_OK;
+}
+
+static tdm_status drop(struct tdm__shared *shared, struct tdm__conn *conn)
+{
+    struct loan *loan = loan_find(shared, conn);
+
+    if (loan == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process does not hold the object");
+    }
+    loan_end(loan);
+    return TDM_OK;
+}
+
+/* ---- get -------------------------------------------------------------------------------- */
+
+/* answer: (0, value) */
+static void answer(const tdm_ref *ref, struct tdm__incoming *incoming)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (ref->status != TDM_OK) {
+        tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
+        return;
+    }
+    status = tdm_writer_create(&writer);
+    if (status == TDM_OK) {
+        status = tdm_pack(writer, "iv", (int64_t)0, ref->value);
+        if (status == TDM_OK) {
+            tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+        }
+        tdm_writer_destroy(writer);
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
+/* Takes `incoming` on TDM_OK. */
+static tdm_status get(struct tdm__shared *shared, struct tdm__incoming *incoming)
+{
+    struct waiter *waiter;
+
+    if (shared->ref->done) {
+        answer(shared->ref, incoming);
+        return TDM_OK;
+    }
+    waiter = calloc(1, sizeof(*waiter));
+    if (waiter == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a question for an object");
+    }
+    waiter->incoming = incoming;
+    STAILQ_INSERT_TAIL(&shared->waiters, waiter, link);
+    return TDM_OK;
+}
+
+static struct tdm__incoming *take_waiter(struct tdm__shared *shared)
+{
+    struct waiter *waiter = STAILQ_FIRST(&shared->waiters);
+    struct tdm__incoming *incoming = waiter->incoming;
+
+    STAILQ_REMOVE_HEAD(&shared->waiters, link);
+    free(waiter);
+    return incoming;
+}
+
+void tdm__owned_done(struct tdm__shared *shared)
+{
+    while (!STAILQ_EMPTY(&shared->waiters)) {
+        answer(shared->ref, take_waiter(shared));
+    }
+}
+
+void tdm__owned_end(struct tdm__shared *shared)
+{
+    TDM_ASSERT(LIST_EMPTY(&shared->loans));
+    while (!STAILQ_EMPTY(&shared->waiters)) {
+        tdm__incoming_fail(take_waiter(shared), TDM_E_VALUE_LOST, "nobody holds the object");
+    }
+}
+
+/* ---- calls that arrive ------------------------------------------------------------------ */
+
+static tdm_status find_asked(struct tdm__objects *objects, struct tdm__incoming *incoming,
+                             struct tdm__shared **shared_out)
+{
+    struct tdm__id id;
+    struct tdm_bytes bytes;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "b", &bytes.data, &bytes.size_bytes));
+    if (bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an object's id of %zu bytes", bytes.size_bytes);
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    *shared_out = tdm__shared_find(objects, &id);
+    if (*shared_out == NULL || (*shared_out)->owner != NULL) {
+        return tdm__fail(TDM_E_OWNER_DIED,
+                         "%s does not know the object: it was let go of, or its owner's "
+                         "process was another one of that name",
+                         objects->address.label);
+    }
+    return TDM_OK;
+}
+
+bool tdm__owned_serve(struct tdm__objects *objects, struct tdm__incoming *incoming)
+{
+    const char *method = tdm__incoming_method(incoming);
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm__shared *shared;
+    bool to_hold = strcmp(method, "object.hold") == 0;
+    bool to_get = strcmp(method, "object.get") == 0;
+    tdm_status status;
+
+    if (!to_hold && !to_get && strcmp(method, "object.drop") != 0) {
+        return false;
+    }
+    status = find_asked(objects, incoming, &shared);
+    if (status == TDM_OK && to_get) {
+        status = get(shared, incoming);
+        if (status == TDM_OK) {
+            return true;
+        }
+    } else if (status == TDM_OK) {
+        status = to_hold ? hold(shared, conn) : drop(shared, conn);
+    }
+    if (status == TDM_OK) {
+        tdm__incoming_reply_pack(incoming, "");
+    } else {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+    return true;
+}

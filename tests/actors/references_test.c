@@ -1,0 +1,575 @@
+/* references_test.c - references and handles passed on: borrowed, counted, lost with owners. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/objects.h"
+#include "tests/support/actor_world.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- an actor that keeps what it is given ------------------------------------------------ */
+
+enum { SHELVES = 8 };
+
+struct keeper {
+    tdm_ref *refs[SHELVES];
+    tdm_actor *actor;
+};
+
+static tdm_status shelf_of(int64_t shelf)
+{
+    return shelf >= 0 && shelf < SHELVES ? TDM_OK : tdm_fail(TDM_E_INVAL, "no such shelf");
+}
+
+/* keep (shelf, reference) */
+static tdm_status keeper_keep(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    int64_t shelf;
+    tdm_ref *ref;
+
+    TDM_TRY(tdm_call_unpack(call, "iR", &shelf, &ref));
+    TDM_TRY(shelf_of(shelf));
+    tdm_ref_release(keeper->refs[shelf]);
+    keeper->refs[shelf] = ref;
+    return TDM_OK;
+}
+
+/* read (shelf): the integer that its value is */
+static tdm_status keeper_read(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    int64_t shelf;
+    int64_t number;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &shelf));
+    TDM_TRY(shelf_of(shelf));
+    TDM_TRY(tdm_get(keeper->refs[shelf], PATIENCE_MS, "i", &number));
+    return tdm_call_reply(call, "i", number);
+}
+
+/* drop (shelf) */
+static tdm_status keeper_drop(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    int64_t shelf;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &shelf));
+    TDM_TRY(shelf_of(shelf));
+    tdm_ref_release(keeper->refs[shelf]);
+    keeper->refs[shelf] = NULL;
+    return TDM_OK;
+}
+
+/* give (shelf): its reference */
+static tdm_status keeper_give(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    int64_t shelf;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &shelf));
+    TDM_TRY(shelf_of(shelf));
+    return tdm_call_reply(call, "R", keeper->refs[shelf]);
+}
+
+/* make (number): a reference to a value that nobody else holds */
+static tdm_status keeper_make(tdm_call *call, void *self)
+{
+    int64_t number;
+    tdm_ref *ref;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", number));
+    status = tdm_call_reply(call, "R", ref);
+    tdm_ref_release(ref);
+    return status;
+}
+
+/* echo (value): the same, references inside included */
+static tdm_status keeper_echo(tdm_call *call, void *self)
+{
+    const tdm_value *value;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "v", &value));
+    return tdm_call_reply(call, "v", value);
+}
+
+/* linger (milliseconds, number): the number, later */
+static tdm_status keeper_linger(tdm_call *call, void *self)
+{
+    int64_t milliseconds;
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "ii", &milliseconds, &number));
+    (void)poll(NULL, 0, (int)milliseconds);
+    return number < 0 ? tdm_fail(TDM_E_METHOD, "less than nothing")
+                      : tdm_call_reply(call, "i", number);
+}
+
+/* employ (handle): keeps it;  ask (): what its method "count" of this actor says */
+static tdm_status keeper_employ(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    tdm_actor *actor;
+
+    TDM_TRY(tdm_call_unpack(call, "h", &actor));
+    tdm_actor_destroy(keeper->actor);
+    keeper->actor = actor;
+    return TDM_OK;
+}
+
+static tdm_status keeper_ask(tdm_call *call, void *self)
+{
+    struct keeper *keeper = self;
+    int64_t number;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TDM_TRY(tdm_actor_call(keeper->actor, "linger", &ref, "ii", (int64_t)0, (int64_t)42));
+    status = tdm_get(ref, PATIENCE_MS, "i", &number);
+    tdm_ref_release(ref);
+    TDM_TRY(status);
+    return tdm_call_reply(call, "i", number);
+}
+
+/* counts (): owned, loans, borrowed, kept */
+static tdm_status keeper_counts(tdm_call *call, void *self)
+{
+    struct tdm__objects_count count;
+
+    (void)self;
+    tdm__objects_count(tdm_runtime_current(), &count);
+    return tdm_call_reply(call, "uuuu", (uint64_t)count.owned, (uint64_t)count.loans,
+                          (uint64_t)count.borrowed, (uint64_t)count.kept);
+}
+
+static tdm_status keeper_exit(tdm_call *call, void *self)
+{
+    (void)call;
+    (void)self;
+    _exit(9);
+}
+
+static void keeper_destruct(void *self)
+{
+    struct keeper *keeper = self;
+
+    for (int i = 0; i < SHELVES; i++) {
+        tdm_ref_release(keeper->refs[i]);
+    }
+    tdm_actor_destroy(keeper->actor);
+}
+
+TDM_ACTOR_CLASS(keeper, .state_bytes = sizeof(struct keeper), .destruct = keeper_destruct,
+                .methods = {
+                    {"keep", keeper_keep, NULL},
+                    {"read", keeper_read, NULL},
+                    {"drop", keeper_drop, NULL},
+                    {"give", keeper_give, NULL},
+                    {"make", keeper_make, NULL},
+                    {"echo", keeper_echo, NULL},
+                    {"linger", keeper_linger, NULL},
+                    {"employ", keeper_employ, NULL},
+                    {"ask", keeper_ask, NULL},
+                    {"counts", keeper_counts, NULL},
+                    {"exit", keeper_exit, NULL},
+                });
+
+/* ---- asking ----------------------------------------------------------------------------- */
+
+static tdm_runtime *runtime;
+static tdm_actor *first;
+static tdm_actor *second;
+
+static void must(tdm_status status)
+{
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+static tdm_actor *keeper_create(void)
+{
+    tdm_actor *actor = NULL;
+
+    must(tdm_actor_create(runtime, "keeper", NULL, &actor, ""));
+    must(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    return actor;
+}
+
+static tdm_ref *put(int64_t number)
+{
+    tdm_ref *ref = NULL;
+
+    must(tdm_put(runtime, &ref, "i", number));
+    return ref;
+}
+
+/* The status of the call, which has ended. */
+static tdm_status done(tdm_ref *ref)
+{
+    const tdm_value *value;
+    tdm_status status = tdm_get_value(ref, PATIENCE_MS, &value);
+
+    tdm_ref_release(ref);
+    return status;
+}
+
+static void keep(tdm_actor *actor, int64_t shelf, tdm_ref *kept)
+{
+    tdm_ref *ref;
+
+    must(tdm_actor_call(actor, "keep", &ref, "iR", shelf, kept));
+    must(done(ref));
+}
+
+static void drop(tdm_actor *actor, int64_t shelf)
+{
+    tdm_ref *ref;
+
+    must(tdm_actor_call(actor, "drop", &ref, "i", shelf));
+    must(done(ref));
+}
+
+static tdm_status read_shelf(tdm_actor *actor, int64_t shelf, int64_t *number_out)
+{
+    tdm_ref *ref;
+    tdm_status status;
+
+    must(tdm_actor_call(actor, "read", &ref, "i", shelf));
+    status = tdm_get(ref, PATIENCE_MS, "i", number_out);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static int64_t shelf_number(tdm_actor *actor, int64_t shelf)
+{
+    int64_t number = 0;
+
+    must(read_shelf(actor, shelf, &number));
+    return number;
+}
+
+/* A reference that a method replied. */
+static tdm_ref *given(tdm_actor *actor, const char *method, int64_t argument)
+{
+    tdm_ref *ref;
+    tdm_ref *inner = NULL;
+
+    must(tdm_actor_call(actor, method, &ref, "i", argument));
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    return inner;
+}
+
+struct counts {
+    uint64_t owned;
+    uint64_t loans;
+    uint64_t borrowed;
+    uint64_t kept;
+};
+
+static struct counts counts_of(tdm_actor *actor)
+{
+    struct counts counts = {0};
+    tdm_ref *ref;
+
+    must(tdm_actor_call(actor, "counts", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "uuuu", &counts.owned, &counts.loans, &counts.borrowed,
+                 &counts.kept));
+    tdm_ref_release(ref);
+    return counts;
+}
+
+static struct counts counts_here(void)
+{
+    struct tdm__objects_count count;
+
+    tdm__objects_count(runtime, &count);
+    return (struct counts){count.owned, count.loans, count.borrowed, count.kept};
+}
+
+static bool all_gone(struct counts counts)
+{
+    return counts.owned == 0 && counts.loans == 0 && counts.borrowed == 0 && counts.kept == 0;
+}
+
+/* Drops travel by themselves: waits until nothing is counted anywhere. */
+static void assert_nothing_is_held(void)
+{
+    struct counts here = {0};
+    struct counts one = {0};
+    struct counts two = {0};
+
+    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+        one = counts_of(first);
+        two = counts_of(second);
+        here = counts_here();
+        if (all_gone(here) && all_gone(one) && all_gone(two)) {
+            return;
+        }
+        (void)poll(NULL, 0, 5);
+    }
+    fail_msg("still held: here %llu %llu %llu %llu, first %llu %llu %llu %llu, second %llu "
+             "%llu %llu %llu (owned, loans, borrowed, kept)",
+             (unsigned long long)here.owned, (unsigned long long)here.loans,
+             (unsigned long long)here.borrowed, (unsigned long long)here.kept,
+             (unsigned long long)one.owned, (unsigned long long)one.loans,
+             (unsigned long long)one.borrowed, (unsigned long long)one.kept,
+             (unsigned long long)two.owned, (unsigned long long)two.loans,
+             (unsigned long long)two.borrowed, (unsigned long long)two.kept);
+}
+
+/* ---- borrowing -------------------------------------------------------------------------- */
+
+static void a_borrowed_value_outlives_the_owners_reference(void **state)
+{
+    tdm_ref *ref = put(7);
+
+    (void)state;
+    keep(first, 0, ref);
+    tdm_ref_release(ref);
+    assert_int_equal(counts_here().loans, 1);
+    assert_int_equal(shelf_number(first, 0), 7);
+    assert_int_equal(shelf_number(first, 0), 7);
+    drop(first, 0);
+    assert_nothing_is_held();
+}
+
+static void a_borrower_passes_it_on(void **state)
+{
+    tdm_ref *ref = put(8);
+    tdm_ref *back;
+    int64_t number;
+
+    (void)state;
+    keep(first, 0, ref);
+    tdm_ref_release(ref);
+    back = given(first, "give", 0);
+    keep(second, 1, back);
+    drop(first, 0);
+    must(tdm_get(back, 0, "i", &number)); /* it is home */
+    assert_int_equal(number, 8);
+    tdm_ref_release(back);
+    assert_int_equal(shelf_number(second, 1), 8);
+    drop(second, 1);
+    assert_nothing_is_held();
+}
+
+static void an_actors_reference_reaches_others_through_a_driver(void **state)
+{
+    tdm_ref *ref = given(first, "make", 9);
+    int64_t number;
+
+    (void)state;
+    keep(second, 0, ref);
+    tdm_ref_release(ref);
+    assert_int_equal(shelf_number(second, 0), 9);
+    drop(second, 0);
+
+    ref = given(first, "make", 10);
+    must(tdm_get(ref, PATIENCE_MS, "i", &number));
+    assert_int_equal(number, 10);
+    tdm_ref_release(ref);
+    assert_nothing_is_held();
+}
+
+static void a_result_to_come_can_be_passed_on(void **state)
+{
+    tdm_ref *late;
+    tdm_ref *failed;
+    int64_t number;
+
+    (void)state;
+    must(tdm_actor_call(first, "linger", &late, "ii", (int64_t)50, (int64_t)11));
+    keep(second, 0, late);
+    tdm_ref_release(late);
+    assert_int_equal(shelf_number(second, 0), 11);
+
+    must(tdm_actor_call(first, "linger", &failed, "ii", (int64_t)20, (int64_t)-1));
+    keep(second, 1, failed);
+    tdm_ref_release(failed);
+    assert_int_equal(read_shelf(second, 1, &number), TDM_E_METHOD);
+    assert_non_null(strstr(tdm_error_detail(), "less than nothing"));
+    drop(second, 0);
+    drop(second, 1);
+    assert_nothing_is_held();
+}
+
+static void references_inside_values_live_with_them(void **state)
+{
+    tdm_ref *inner = put(12);
+    tdm_ref *outer;
+    tdm_ref *ref;
+    tdm_ref *found;
+    const tdm_value *values;
+    int64_t number;
+
+    (void)state;
+    must(tdm_put(runtime, &outer, "(sR)", "inside", inner));
+    tdm_ref_release(inner);
+    must(tdm_actor_call(first, "echo", &ref, "r", outer));
+    tdm_ref_release(outer);
+    must(tdm_get(ref, PATIENCE_MS, "v", &values));
+    must(tdm_value_ref(runtime, tdm_value_at(values, 1), &found));
+    tdm_ref_release(ref);
+    must(tdm_get(found, PATIENCE_MS, "i", &number));
+    assert_int_equal(number, 12);
+    assert_int_equal(tdm_value_ref(runtime, NULL, &found), TDM_E_TYPE);
+    tdm_ref_release(found);
+
+    /* The same with a value that another process owns, which contains one of a third. */
+    found = given(first, "make", 13);
+    must(tdm_put(runtime, &outer, "R", found));
+    tdm_ref_release(found);
+    keep(second, 0, outer);
+    tdm_ref_release(outer);
+    outer = given(second, "give", 0);
+    drop(second, 0);
+    must(tdm_get(outer, PATIENCE_MS, "R", &found));
+    tdm_ref_release(outer);
+    must(tdm_get(found, PATIENCE_MS, "i", &number));
+    assert_int_equal(number, 13);
+    tdm_ref_release(found);
+    assert_nothing_is_held();
+}
+
+static void many_are_waited_for_together(void **state)
+{
+    tdm_ref *refs[3];
+    const tdm_value *values[3];
+    tdm_ref *copy;
+    uint8_t ready[3];
+
+    (void)state;
+    refs[0] = put(1);
+    refs[1] = given(first, "make", 2);
+    must(tdm_actor_call(second, "linger", &refs[2], "ii", (int64_t)20, (int64_t)3));
+    must(tdm_wait(refs, 3, 3, PATIENCE_MS, ready));
+    must(tdm_get_many(refs, 3, PATIENCE_MS, values));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tdm_value_int(tdm_value_at(values[i], 0), 0), i + 1);
+    }
+    must(tdm_ref_copy(refs[1], &copy));
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    must(tdm_get_many(&copy, 1, 0, values));
+    tdm_ref_release(copy);
+
+    must(tdm_actor_call(first, "linger", &refs[0], "ii", (int64_t)0, (int64_t)-1));
+    must(tdm_actor_call(second, "linger", &refs[1], "ii", (int64_t)300, (int64_t)1));
+    assert_int_equal(tdm_get_many(refs, 2, PATIENCE_MS, values), TDM_E_METHOD);
+    assert_non_null(strstr(tdm_error_detail(), "result 1 of 2"));
+    assert_int_equal(tdm_get_many(&refs[1], 1, 0, values), TDM_E_TIMEOUT);
+    tdm_ref_release(refs[0]);
+    tdm_ref_release(refs[1]);
+    assert_nothing_is_held();
+}
+
+/* ---- deaths ----------------------------------------------------------------------------- */
+
+static void the_owners_death_loses_what_is_not_here(void **state)
+{
+    tdm_actor *owner = keeper_create();
+    tdm_ref *here = given(owner, "make", 14);
+    tdm_ref *lost = given(owner, "make", 15);
+    tdm_ref *ref;
+    int64_t number;
+
+    (void)state;
+    must(tdm_get(here, PATIENCE_MS, "i", &number));
+    keep(first, 0, lost);
+    must(tdm_actor_call(owner, "exit", &ref, ""));
+    assert_int_equal(done(ref), TDM_E_ACTOR_DIED);
+    assert_int_equal(tdm_get(lost, PATIENCE_MS, "i", &number), TDM_E_OWNER_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "exit code 9"));
+    must(tdm_get(here, 0, "i", &number));
+    assert_int_equal(number, 14);
+    assert_int_equal(read_shelf(first, 0, &number), TDM_E_OWNER_DIED);
+    /* Passed on now, nobody can register it; the receiver is told, too. */
+    keep(second, 0, lost);
+    assert_int_equal(read_shelf(second, 0, &number), TDM_E_OWNER_DIED);
+    drop(first, 0);
+    drop(second, 0);
+    tdm_ref_release(here);
+    tdm_ref_release(lost);
+    tdm_actor_destroy(owner);
+    assert_nothing_is_held();
+}
+
+static void a_borrowers_death_returns_its_holds(void **state)
+{
+    tdm_actor *borrower = keeper_create();
+    tdm_ref *ref = put(16);
+
+    (void)state;
+    keep(borrower, 0, ref);
+    keep(first, 0, ref);
+    tdm_ref_release(ref);
+    assert_int_equal(counts_here().loans, 2);
+    must(tdm_actor_kill(borrower, PATIENCE_MS));
+    tdm_actor_destroy(borrower);
+    assert_int_equal(shelf_number(first, 0), 16);
+    drop(first, 0);
+    assert_nothing_is_held();
+}
+
+/* ---- handles ---------------------------------------------------------------------------- */
+
+static void a_handle_works_where_it_arrives(void **state)
+{
+    tdm_actor *third = keeper_create();
+    tdm_ref *ref;
+    int64_t number;
+
+    (void)state;
+    must(tdm_actor_call(first, "employ", &ref, "h", third));
+    must(done(ref));
+    must(tdm_actor_call(first, "ask", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "i", &number));
+    assert_int_equal(number, 42);
+    tdm_ref_release(ref);
+    assert_int_equal(counts_of(first).borrowed, 1);
+
+    must(tdm_actor_call(first, "employ", &ref, "h", second)); /* lets go of the third */
+    must(done(ref));
+    must(tdm_actor_call(first, "employ", &ref, "h", first)); /* a handle to itself */
+    must(done(ref));
+    tdm_actor_destroy(third);
+    assert_int_equal(counts_of(first).borrowed, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_borrowed_value_outlives_the_owners_reference),
+        cmocka_unit_test(a_borrower_passes_it_on),
+        cmocka_unit_test(an_actors_reference_reaches_others_through_a_driver),
+        cmocka_unit_test(a_result_to_come_can_be_passed_on),
+        cmocka_unit_test(references_inside_values_live_with_them),
+        cmocka_unit_test(many_are_waited_for_together),
+        cmocka_unit_test(the_owners_death_loses_what_is_not_here),
+        cmocka_unit_test(a_borrowers_death_returns_its_holds),
+        cmocka_unit_test(a_handle_works_where_it_arrives),
+    };
+    int failed;
+
+    runtime = world_open(NULL);
+    first = keeper_create();
+    second = keeper_create();
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_actor_destroy(first);
+    tdm_actor_destroy(second);
+    return failed + world_close(runtime);
+}
