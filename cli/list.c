@@ -24,11 +24,14 @@ static const char *amounts_text(const struct tdm_amount *amounts, uint32_t count
     struct tdm__text words = tdm__text_in(text, CELL_BYTES);
 
     for (uint32_t i = 0; i < count; i++) {
-        tdm__text_add(&words, "%s%s ", i == 0 ? "" : ", ", amounts[i].name);
+        const char *name = amounts[i].name;
+        char number[TDM__AMOUNT_BYTES];
+
+        tdm__text_add(&words, "%s%s ", i == 0 ? "" : ", ", name);
         if (with_free) {
-            tdm__text_add(&words, "%g/", amounts[i].free);
+            tdm__text_add(&words, "%s/", tdm__amount_text(name, amounts[i].free, number));
         }
-        tdm__text_add(&words, "%g", amounts[i].total);
+        tdm__text_add(&words, "%s", tdm__amount_text(name, amounts[i].total, number));
     }
     return text;
 }

@@ -91,10 +91,14 @@ static void print_text(const struct glance *glance)
     for (uint32_t i = 0; i < glance->amounts_count; i++) {
         const struct tdm_amount *amount = &glance->amounts[i];
 
+        const double numbers[] = {amount->total - amount->free, amount->free, amount->total};
+
         tdm__table_add(table, "%s", amount->name);
-        tdm__table_add(table, "%g", amount->total - amount->free);
-        tdm__table_add(table, "%g", amount->free);
-        tdm__table_add(table, "%g", amount->total);
+        for (size_t number = 0; number < 3; number++) {
+            char text[TDM__AMOUNT_BYTES];
+
+            tdm__table_add(table, "%s", tdm__amount_text(amount->name, numbers[number], text));
+        }
     }
     tdm__table_print(table, stdout);
 }

@@ -71,6 +71,17 @@ void tdm__table_add(struct tdm__table *table, const char *format, ...)
     table->cells[table->cells_count++] = strdup(text[0] == '\0' ? "-" : text);
 }
 
+const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMOUNT_BYTES])
+{
+    if (strcmp(name, "memory") == 0) {
+        (void)snprintf(text, TDM__AMOUNT_BYTES, "%.1f GiB",
+                       amount / (1024.0 * 1024.0 * 1024.0));
+    } else {
+        (void)snprintf(text, TDM__AMOUNT_BYTES, "%.10g", amount);
+    }
+    return text;
+}
+
 static void print_cell(const struct tdm__table *table, uint32_t column, const char *text,
                        FILE *stream)
 {

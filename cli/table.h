@@ -16,6 +16,9 @@ tdm_status tdm__table_create(const char *const *titles, struct tdm__table **tabl
 /* The next cell, row by row; printf-like.  What does not fit in memory is missing. */
 __attribute__((format(printf, 2, 3))) void tdm__table_add(struct tdm__table *table,
                                                           const char *format, ...);
+/* An amount of a resource: "0.5", or for bytes of memory "11.2 GiB"; returns `text`. */
+enum { TDM__AMOUNT_BYTES = 32 };
+const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMOUNT_BYTES]);
 /* Prints, unless `stream` is NULL, and frees. */
 void tdm__table_print(struct tdm__table *table, FILE *stream);
 

@@ -129,7 +129,7 @@ static void check_text(void)
 static void calls_of_an_actor_are_counted(void **state)
 {
     tdm_actor *actor = world_create(
-        runtime, &(struct tdm_actor_options){.name = "busy \"1\"", .num_gpus = 0.5});
+        runtime, &(struct tdm_actor_options){.name = "busy\"1\"", .num_gpus = 0.5});
 
     (void)state;
     for (int i = 0; i < 7; i++) {
@@ -137,10 +137,10 @@ static void calls_of_an_actor_are_counted(void **state)
     }
     assert_int_equal(world_call(actor, "fail", "on purpose"), TDM_E_METHOD);
     scrape();
-    assert_true(value_of("tandem_actor_calls_total{class=\"tester\",name=\"busy \\\"1\\\"\"") ==
+    assert_true(value_of("tandem_actor_calls_total{class=\"tester\",name=\"busy\\\"1\\\"\"") ==
                 8);
     assert_true(
-        value_of("tandem_actor_calls_failed_total{class=\"tester\",name=\"busy \\\"1\\\"\"") ==
+        value_of("tandem_actor_calls_failed_total{class=\"tester\",name=\"busy\\\"1\\\"\"") ==
         1);
     assert_true(value_of("tandem_actor_call_seconds_count{class=\"tester\",name=\"busy") == 8);
     assert_true(value_of("tandem_actors{state=\"alive\"}") == 1);
