@@ -132,9 +132,8 @@ static tdm_status set_resources(struct tdm__actor_spec *spec,
 static tdm_status check_name(const char *what, const char *name, const char *forbidden)
 {
     for (const char *byte = name; *byte != '\0'; byte++) {
-        if (*byte <= ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
-            return tdm__fail(TDM_E_INVAL,
-                             "%s \"%.63s\": printable ASCII without spaces and \"%s\"", what,
+        if (*byte < ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
+            return tdm__fail(TDM_E_INVAL, "%s \"%.63s\": printable ASCII without \"%s\"", what,
                              name, forbidden);
         }
     }
