@@ -88,7 +88,7 @@ struct daemon_words {
     char cpus[16];
     char gpus[16];
     char gpu_bytes[32];
-    char *argv[13];
+    char *argv[15];
 };
 
 static void add_word(struct daemon_words *words, uint32_t *count, const char *name, char *value)
@@ -125,6 +125,9 @@ static void write_words(const struct tdm_runtime_options *options, struct daemon
         (void)snprintf(words->gpu_bytes, sizeof(words->gpu_bytes), "%llu",
                        (unsigned long long)options->gpu_bytes);
         add_word(words, &count, "--gpu-bytes", words->gpu_bytes);
+    }
+    if (options->device != NULL) {
+        add_word(words, &count, "--device", (char *)(uintptr_t)options->device);
     }
     if (options->directory != NULL) {
         add_word(words, &count, "--directory", (char *)(uintptr_t)options->directory);

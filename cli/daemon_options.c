@@ -11,8 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
-#define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
+enum { BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
 
 static void print_help(void)
 {
@@ -27,8 +26,9 @@ static void print_help(void)
         "  --name NAME        of the node (the host's name)\n"
         "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
         "  --cpus N           that the node offers (all)\n"
-        "  --gpus N           virtual GPUs that it offers (%d)\n"
-        "  --gpu-bytes N      of memory on each (%llu)\n"
+        "  --device KIND      host: virtual GPUs; cuda: real ones (host)\n"
+        "  --gpus N           that it offers (host: 4, cuda: all)\n"
+        "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all)\n"
         "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
         "  --resource NAME=N  that it offers too; may be repeated\n"
         "  --labels A=B,…     of the node, for actors to choose it by\n"
@@ -36,8 +36,7 @@ static void print_help(void)
         "                     (30000; 0: never)\n"
         "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
         "  --print-logs       what workers print comes out here, prefixed\n"
-        "  --private          end with the process at the other end of descriptor 3\n",
-        (int)GPUS_DEFAULT, (unsigned long long)GPU_BYTES_DEFAULT);
+        "  --private          end with the process at the other end of descriptor 3\n");
 }
 
 static bool read_number(const char *name, const char *text, uint64_t max, uint64_t *number_out)
@@ -162,7 +161,9 @@ static bool read_environment(struct cli_daemon_options *options)
     const char *bytes = getenv("TANDEM_GPU_BYTES");
 
     const char *resources = getenv("TANDEM_RESOURCES");
+    const char *device = getenv("TANDEM_DEVICE");
 
+    options->device = device != NULL && device[0] != '\0' ? device : options->device;
     return read_resources(resources, &options->resources) && read_health(options) &&
            (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL || read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes));
@@ -199,6 +200,9 @@ static bool read_option(int letter, struct cli_daemon_options *options)
         return read_count("port", optarg, 65535, &options->port);
     case 'C':
         return read_count("cpus", optarg, 100000, &options->cpus);
+    case 'D':
+        options->device = optarg;
+        return true;
     case 'G':
         return read_count("gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
     case 'B':
@@ -251,6 +255,7 @@ static int next_letter(int argc, char **argv)
         {"metrics-address", required_argument, NULL, 'A'},
         {"name", required_argument, NULL, 'n'},
         {"cpus", required_argument, NULL, 'C'},
+        {"device", required_argument, NULL, 'D'},
         {"gpus", required_argument, NULL, 'G'},
         {"gpu-bytes", required_argument, NULL, 'B'},
         {"resource", required_argument, NULL, 'R'},
@@ -278,8 +283,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     struct cli_daemon_options options = {.cluster = "tandem",
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
-                                         .gpus = GPUS_DEFAULT,
-                                         .gpu_bytes = GPU_BYTES_DEFAULT,
+                                         .device = "host",
+                                         .gpus = CLI_NOT_SAID,
                                          .memory_bytes = memory_default(),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
     int letter;

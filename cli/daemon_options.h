@@ -8,6 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define CLI_NOT_SAID UINT32_MAX
+
 /* Texts are borrowed from argv and the environment, except `name`. */
 struct cli_daemon_options {
     bool is_private;             /* belongs to the process at the other end of descriptor 3 */
@@ -19,8 +21,9 @@ struct cli_daemon_options {
     uint32_t port;               /* 0: any */
     const char *metrics_address; /* NULL: nowhere */
     uint32_t cpus;
-    uint32_t gpus;
-    uint64_t gpu_bytes; /* of each; a multiple of 2 MiB */
+    const char *device; /* "host" or another kind of them (cli/devices.h) */
+    uint32_t gpus;      /* CLI_NOT_SAID: what the device has */
+    uint64_t gpu_bytes; /* of each; a multiple of 2 MiB; 0: what the device has */
     char name[64];
     struct tdm__resources resources; /* named ones only */
     uint64_t memory_bytes;           /* of the host, for actors */

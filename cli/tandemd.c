@@ -4,6 +4,7 @@
 #include "actors/node/node.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
+#include "cli/devices.h"
 #include "colocate/comm/meet_service.h"
 #include "colocate/memory/broker_service.h"
 #include "colocate/turnstile_service.h"
@@ -460,6 +461,9 @@ int main(int argc, char **argv)
     }
     if (status == TDM_OK) {
         status = name_directory(daemon->directory);
+    }
+    if (status == TDM_OK) {
+        status = cli_devices_prepare(&daemon->options);
     }
     if (status != TDM_OK) {
         (void)fprintf(stderr, "tandemd: %s: %s\n", tdm_strerror(status), tdm_error_detail());

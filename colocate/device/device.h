@@ -102,6 +102,27 @@ tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu
 tdm_status tdm__device_cuda_memory(struct tdm__device *device, size_t *free_bytes_out,
                                    size_t *total_bytes_out);
 
+/* The devices that a node may have, by name: what the daemon offers and its actors open. */
+enum { TDM__DEVICE_GPUS_MAX = 64 };
+
+struct tdm__device_list {
+    uint32_t count; /* 0: as many as one likes */
+    size_t bytes;   /* of the smallest */
+    char uuids[TDM__DEVICE_GPUS_MAX][TDM__UUID_BYTES];
+};
+
+struct tdm__device_kind {
+    const char *name; /* "host", "cuda" */
+    /* Which there are; makes no context. */
+    tdm_status (*list)(struct tdm__device_list *list_out);
+    /* The node's GPU number `gpu`; `uuid` says which that is, where they have one. */
+    tdm_status (*open)(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                       struct tdm__device **device_out);
+};
+
+/* TDM_E_NOT_FOUND names those that there are. */
+tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind **kind_out);
+
 /* Around `inner` (owned from TDM_OK on): the n-th fallible call from tdm__device_faulty_arm()
  * on fails, once; 0 never. */
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);

@@ -107,7 +107,9 @@ static tdm_status prepare(struct tdm__controller *controller)
     const struct tdm__job_spec *spec = controller->spec;
 
     if (strcmp(spec->device, "host") != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "%s: cluster.device %s is not there yet; use host",
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "%s: cluster.device %s: actors have regions there, but no job library "
+                         "computes and no weights are staged there yet; use host",
                          tdm_config_where(spec->config, "cluster.device"), spec->device);
     }
     TDM_TRY(
@@ -142,6 +144,7 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.cpus = (uint32_t)spec->cpus;
     options.gpus = spec->num_gpus;
     options.gpu_bytes = spec->gpu_bytes;
+    options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
     tell_who_sits_where(controller);
     return tdm__crew_start(&controller->crew, controller->runtime, spec,

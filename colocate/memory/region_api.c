@@ -6,7 +6,9 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     BROKER_TIMEOUT_MS = 60000,
@@ -98,6 +100,32 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
 
 /* ---- the sets --------------------------------------------------------------------------- */
 
+/* The actor's GPU number `gpu` by its UUID: the list has one for each of them. */
+static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    size_t length = 0;
+
+    while (visible != NULL && (length = strcspn(visible, ",")) > 0 && gpu > 0) {
+        visible += length + (visible[length] == ',' ? 1 : 0);
+        gpu--;
+    }
+    (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, visible != NULL ? visible : "");
+}
+
+/* What the node has: its daemon put it into our environment. */
+static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu,
+                              struct tdm__device **device_out)
+{
+    const char *name = getenv("TANDEM_DEVICE");
+    const struct tdm__device_kind *kind;
+    char uuid[TDM__UUID_BYTES];
+
+    TDM_TRY(tdm__device_kind_find(name != NULL && name[0] != '\0' ? name : "host", &kind));
+    find_uuid(gpu, uuid);
+    return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
+}
+
 static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
 {
     struct gpu_regions *entry = &memory.gpus[gpu];
@@ -108,7 +136,7 @@ static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
         TDM_TRY(tdm__broker_client_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
-    TDM_TRY(tdm__device_host_open(memory.broker, runtime->gpu_indices[gpu], &entry->device));
+    TDM_TRY(open_device(runtime, gpu, &entry->device));
     TDM_TRY(memory_open(runtime, entry->device));
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
     tdm__regions_on_resume(entry->regions, ask_turnstile, entry);

@@ -23,14 +23,15 @@ struct tdm_runtime_options {
     const char
         *name_space;    /* where names of actors live; NULL: TANDEM_NAMESPACE, else "default" */
     uint32_t cpus;      /* of a private node; 0: what the machine has */
-    uint32_t gpus;      /* virtual GPUs of a private node; 0: TANDEM_GPUS, else 4 */
-    uint64_t gpu_bytes; /* memory of each; 0: TANDEM_GPU_BYTES, else 256 MiB */
+    uint32_t gpus;      /* of a private node; 0: TANDEM_GPUS, else 4 virtual or all real ones */
+    uint64_t gpu_bytes; /* of each; 0: TANDEM_GPU_BYTES, else 256 MiB, or all of real ones' */
     const char *directory; /* of a private node, for sockets and logs; NULL: made in $TMPDIR */
     int64_t start_timeout_ms; /* for the node to be ready; 0: 10,000 */
     /* Of a private node: what its actors print comes out here, each line as "(name pid=4182)
      * text"; in any case it is kept in files (docs/looking.md).  0: TANDEM_LOG_TO_DRIVER, else
      * yes; 1: yes; -1: no. */
     int log_to_driver;
+    const char *device; /* of a private node: "host", "cuda"; NULL: TANDEM_DEVICE, else "host" */
 };
 
 #define TDM_RUNTIME_OPTIONS_INIT                                                               \

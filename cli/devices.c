@@ -1,0 +1,65 @@
+/* devices.c - which GPUs a daemon offers. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/devices.h"
+
+#include "colocate/device/device.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { GPUS_DEFAULT = 4, BLOCK_BYTES = 2 << 20 };
+#define GPU_BYTES_DEFAULT (UINT64_C(256) << 20)
+
+static tdm_status check_room(const struct cli_daemon_options *options,
+                             const struct tdm__device_list *list)
+{
+    uint32_t sharing = (options->gpus + list->count - 1) / list->count;
+
+    if (options->gpu_bytes > list->bytes / (sharing > 0 ? sharing : 1)) {
+        return tdm__fail(TDM_E_BUDGET,
+                         "%u GPUs of %.0f MiB on %u real ones: %u share one of %.0f MiB",
+                         options->gpus, (double)options->gpu_bytes / (1 << 20), list->count,
+                         sharing, (double)list->bytes / (1 << 20));
+    }
+    return TDM_OK;
+}
+
+/* "GPU-…,GPU-…": one for each GPU that the node offers. */
+static void write_visible(const struct cli_daemon_options *options,
+                          const struct tdm__device_list *list)
+{
+    char text[TDM__DEVICE_GPUS_MAX * TDM__UUID_BYTES] = "";
+    size_t used = 0;
+
+    for (uint32_t i = 0; i < options->gpus && used < sizeof(text); i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ",",
+                                 list->uuids[i % list->count]);
+    }
+    (void)setenv("CUDA_VISIBLE_DEVICES", text,
+                 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+}
+
+tdm_status cli_devices_prepare(struct cli_daemon_options *options)
+{
+    const struct tdm__device_kind *kind;
+    struct tdm__device_list list;
+    bool is_real;
+
+    TDM_TRY(tdm__device_kind_find(options->device, &kind));
+    TDM_TRY(kind->list(&list));
+    is_real = list.count > 0;
+    if (options->gpus == CLI_NOT_SAID) {
+        options->gpus = is_real ? list.count : GPUS_DEFAULT;
+    }
+    if (options->gpu_bytes == 0) {
+        options->gpu_bytes =
+            is_real ? list.bytes / BLOCK_BYTES * BLOCK_BYTES : GPU_BYTES_DEFAULT;
+    }
+    if (is_real) {
+        TDM_TRY(check_room(options, &list));
+        write_visible(options, &list);
+    }
+    (void)setenv("TANDEM_DEVICE", kind->name, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    return TDM_OK;
+}

@@ -1,0 +1,56 @@
+/* kinds.c - the devices that a node may have, by name. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/driver.h"
+#include "colocate/device/device.h"
+#include "runtime/error.h"
+
+#include <string.h>
+
+static tdm_status list_host(struct tdm__device_list *list_out)
+{
+    memset(list_out, 0, sizeof(*list_out));
+    return TDM_OK;
+}
+
+static tdm_status open_host(struct tdm__broker_client *client, uint32_t gpu, const char *uuid,
+                            struct tdm__device **device_out)
+{
+    (void)uuid;
+    return tdm__device_host_open(client, gpu, device_out);
+}
+
+static tdm_status list_cuda(struct tdm__device_list *list_out)
+{
+    struct tdm__device_list list = {.bytes = SIZE_MAX};
+
+    TDM_TRY(tdm__cuda_gpus_count(&list.count));
+    if (list.count == 0 || list.count > TDM__DEVICE_GPUS_MAX) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "the driver shows %u GPUs: 1 to %d can be offered",
+                         list.count, TDM__DEVICE_GPUS_MAX);
+    }
+    for (uint32_t i = 0; i < list.count; i++) {
+        struct tdm__cuda_gpu gpu;
+
+        TDM_TRY(tdm__cuda_gpu_at(i, &gpu));
+        memcpy(list.uuids[i], gpu.uuid, sizeof(list.uuids[i]));
+        list.bytes = gpu.total_bytes < list.bytes ? gpu.total_bytes : list.bytes;
+    }
+    *list_out = list;
+    return TDM_OK;
+}
+
+tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind **kind_out)
+{
+    static const struct tdm__device_kind kinds[] = {
+        {"host", list_host, open_host},
+        {"cuda", list_cuda, tdm__device_cuda_open},
+    };
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind_out = &kinds[i];
+            return TDM_OK;
+        }
+    }
+    return tdm__fail(TDM_E_NOT_FOUND, "device \"%s\" is none: there are host and cuda", name);
+}

@@ -1,0 +1,81 @@
+/* devices_test.c - a daemon offers the GPUs that there are, or says why it cannot. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/devices.h"
+#include "tests/support/cuda_gpu.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MIB    ((uint64_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+#define FIRST  "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c000"
+#define SECOND "GPU-c0c0c0c0-c0c0-c0c0-c0c0-c0c0c0c0c001"
+
+static void virtual_gpus_are_four_if_nobody_says(void **state)
+{
+    struct cli_daemon_options options = {.device = "host", .gpus = CLI_NOT_SAID};
+
+    (void)state;
+    TRY(cli_devices_prepare(&options));
+    assert_int_equal(options.gpus, 4);
+    assert_true(options.gpu_bytes == 256 * MIB);
+    assert_string_equal(getenv("TANDEM_DEVICE"), "host");
+}
+
+static void real_gpus_are_offered_by_their_uuids(void **state)
+{
+    struct cli_daemon_options options = {.device = "cuda", .gpus = CLI_NOT_SAID};
+
+    (void)state;
+    TRY(cli_devices_prepare(&options));
+    assert_int_equal(options.gpus, 2);
+    assert_true(options.gpu_bytes == 64 * MIB);
+    assert_string_equal(getenv("TANDEM_DEVICE"), "cuda");
+    assert_string_equal(getenv("CUDA_VISIBLE_DEVICES"), FIRST "," SECOND);
+}
+
+static void more_gpus_than_there_are_share_them(void **state)
+{
+    struct cli_daemon_options options = {.device = "cuda", .gpus = 3, .gpu_bytes = 32 * MIB};
+
+    (void)state;
+    TRY(cli_devices_prepare(&options));
+    assert_string_equal(getenv("CUDA_VISIBLE_DEVICES"), FIRST "," SECOND "," FIRST);
+    options.gpu_bytes = 34 * MIB;
+    assert_int_equal(cli_devices_prepare(&options), TDM_E_BUDGET);
+    assert_string_equal(tdm_error_detail(),
+                        "3 GPUs of 34 MiB on 2 real ones: 2 share one of 64 MiB");
+}
+
+static void an_unknown_device_is_refused(void **state)
+{
+    struct cli_daemon_options options = {.device = "abacus", .gpus = CLI_NOT_SAID};
+
+    (void)state;
+    assert_int_equal(cli_devices_prepare(&options), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "abacus"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(virtual_gpus_are_four_if_nobody_says),
+        cmocka_unit_test(real_gpus_are_offered_by_their_uuids),
+        cmocka_unit_test(more_gpus_than_there_are_share_them),
+        cmocka_unit_test(an_unknown_device_is_refused),
+    };
+    int failed;
+
+    (void)setenv("STANDIN_CUDA_DEVICES", "2", 1);
+    cuda_gpu_choose(64 * MIB);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cuda_gpu_forget();
+    return failed;
+}

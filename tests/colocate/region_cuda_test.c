@@ -1,0 +1,273 @@
+/* region_cuda_test.c - actors share a GPU through the daemon; the device itself is asked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/driver.h"
+#include "colocate/memory/region.h"
+#include "runtime/clock.h"
+#include "tests/support/cuda_gpu.h"
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define MIB    ((size_t)1 << 20)
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { CALL_MS = 20000, SETTLE_MS = 5000, REGION_BYTES = 8 << 20 };
+
+/* ---- the actor: owns a region, or maps another's ---------------------------------------- */
+
+struct tenant {
+    tdm_region *region;
+    struct tdm__block *block;
+    void *address;
+};
+
+static tdm_status device_of(struct tdm__device **device_out)
+{
+    struct tdm__regions *regions;
+
+    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    *device_out = tdm__regions_device(regions);
+    return TDM_OK;
+}
+
+/* Makes a region full of one byte; replies the key of its block. */
+static tdm_status tenant_make(tdm_call *call, void *self)
+{
+    const struct tdm_region_options options = {
+        .tag = "weights", .size_bytes = REGION_BYTES, .policy = TDM_REGION_KEEP};
+    struct tenant *tenant = self;
+    struct tdm__regions *regions;
+    struct tdm__device *device;
+    const struct tdm__block *block;
+    char *bytes;
+
+    TDM_TRY(tdm__runtime_regions(tdm_runtime_current(), 0, &regions));
+    TDM_TRY(tdm__region_create_shared(regions, &options, &tenant->region));
+    device = tdm__regions_device(regions);
+    bytes = malloc(REGION_BYTES);
+    memset(bytes, 7, REGION_BYTES);
+    TDM_TRY(device->ops->copy(device, tdm_region_address(tenant->region), bytes, REGION_BYTES));
+    TDM_TRY(device->ops->copy_flush(device));
+    free(bytes);
+    block = tdm__region_block(tenant->region);
+    return tdm_call_reply(call, "b", block->key.bytes, sizeof(block->key.bytes));
+}
+
+static tdm_status tenant_pause(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm_region_pause(((struct tenant *)self)->region);
+}
+
+static tdm_status tenant_resume(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm_region_resume(((struct tenant *)self)->region, CALL_MS / 2);
+}
+
+static tdm_status reply_byte(tdm_call *call, const void *address)
+{
+    struct tdm__device *device;
+    unsigned char last;
+
+    TDM_TRY(device_of(&device));
+    TDM_TRY(device->ops->copy(device, &last, (const char *)address + REGION_BYTES - 1, 1));
+    TDM_TRY(device->ops->copy_flush(device));
+    return tdm_call_reply(call, "u", (uint64_t)last);
+}
+
+static tdm_status tenant_read(tdm_call *call, void *self)
+{
+    return reply_byte(call, tdm_region_address(((struct tenant *)self)->region));
+}
+
+/* Replies the last byte of the other's region. */
+static tdm_status tenant_map(tdm_call *call, void *self)
+{
+    struct tenant *tenant = self;
+    struct tdm__device *device;
+    const void *key_bytes;
+    size_t size_bytes;
+    struct tdm__id key;
+
+    TDM_TRY(tdm_call_unpack(call, "b", &key_bytes, &size_bytes));
+    memcpy(key.bytes, key_bytes, sizeof(key.bytes));
+    TDM_TRY(device_of(&device));
+    TDM_TRY(device->ops->import(device, &key, &tenant->block));
+    TDM_TRY(device->ops->reserve(device, REGION_BYTES, &tenant->address));
+    TDM_TRY(device->ops->map(device, tenant->address, tenant->block, TDM__READ_ONLY));
+    return reply_byte(call, tenant->address);
+}
+
+static tdm_status tenant_drop(tdm_call *call, void *self)
+{
+    struct tenant *tenant = self;
+    struct tdm__device *device;
+
+    (void)call;
+    TDM_TRY(device_of(&device));
+    TDM_TRY(device->ops->unmap(device, tenant->address, REGION_BYTES));
+    device->ops->release(device, &tenant->block, 1);
+    device->ops->unreserve(device, tenant->address, REGION_BYTES);
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
+                .methods = {{"make", tenant_make},
+                            {"pause", tenant_pause},
+                            {"resume", tenant_resume},
+                            {"read", tenant_read},
+                            {"map", tenant_map},
+                            {"drop", tenant_drop}});
+
+/* ---- the driver ------------------------------------------------------------------------- */
+
+static tdm_runtime *runtime;
+
+static size_t free_bytes(void)
+{
+    const struct tdm__cuda_driver *driver;
+    size_t bytes = 0;
+    size_t total;
+    void *context;
+
+    TRY(tdm__cuda_driver(&driver));
+    assert_int_equal(driver->cuDevicePrimaryCtxRetain(&context, 0), CU_SUCCESS);
+    assert_int_equal(driver->cuCtxSetCurrent(context), CU_SUCCESS);
+    assert_int_equal(driver->cuMemGetInfo_v2(&bytes, &total), CU_SUCCESS);
+    assert_int_equal(driver->cuDevicePrimaryCtxRelease_v2(0), CU_SUCCESS);
+    return bytes;
+}
+
+static void call_plain(tdm_actor *actor, const char *method)
+{
+    const tdm_value *value;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(actor, method, &ref, ""));
+    TRY(tdm_get_value(ref, CALL_MS, &value));
+    tdm_ref_release(ref);
+}
+
+static uint64_t finish_number(tdm_ref *ref)
+{
+    uint64_t number = 99;
+
+    TRY(tdm_get(ref, CALL_MS, "u", &number));
+    tdm_ref_release(ref);
+    return number;
+}
+
+/* The reference that is made of a region's key. */
+static tdm_ref *make_region(tdm_actor *actor)
+{
+    const tdm_value *value;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(actor, "make", &ref, ""));
+    TRY(tdm_get_value(ref, CALL_MS, &value));
+    return ref;
+}
+
+static uint64_t map_region(tdm_actor *actor, tdm_ref *made)
+{
+    const void *key;
+    size_t size_bytes;
+    tdm_ref *ref;
+
+    TRY(tdm_get(made, CALL_MS, "b", &key, &size_bytes));
+    TRY(tdm_actor_call(actor, "map", &ref, "b", key, size_bytes));
+    tdm_ref_release(made);
+    return finish_number(ref);
+}
+
+static void end(tdm_actor *actor)
+{
+    TRY(tdm_actor_kill(actor, CALL_MS));
+    tdm_actor_destroy(actor);
+}
+
+static void a_region_of_an_actor_leaves_the_gpu_and_returns(void **state)
+{
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer a", 0.5);
+    size_t before = free_bytes();
+    tdm_ref *ref;
+
+    (void)state;
+    tdm_ref_release(make_region(trainer));
+    assert_int_equal(free_bytes(), before - REGION_BYTES);
+    call_plain(trainer, "pause");
+    assert_int_equal(free_bytes(), before);
+    call_plain(trainer, "resume");
+    TRY(tdm_actor_call(trainer, "read", &ref, ""));
+    assert_int_equal(finish_number(ref), 7);
+    end(trainer);
+}
+
+/* Goal: another process's mapping defeats a pause, the ledger says so, and its unmapping ends
+ * that. */
+static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
+{
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer b", 0.4);
+    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine b", 0.4);
+    size_t before = free_bytes();
+
+    (void)state;
+    assert_int_equal(map_region(engine, make_region(trainer)), 7);
+    call_plain(trainer, "pause");
+    assert_int_equal(free_bytes(), before - REGION_BYTES);
+    assert_true(one_node_used_bytes(runtime) == REGION_BYTES);
+    call_plain(engine, "drop");
+    assert_int_equal(free_bytes(), before);
+    assert_true(one_node_used_bytes(runtime) == 0);
+    end(trainer);
+    end(engine);
+}
+
+static void what_a_dead_actor_mapped_is_freed(void **state)
+{
+    const struct timespec nap = {.tv_nsec = 5000000};
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer c", 0.4);
+    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine c", 0.4);
+    size_t before = free_bytes();
+    int64_t deadline_ms = tdm__deadline_in(SETTLE_MS);
+
+    (void)state;
+    assert_int_equal(map_region(engine, make_region(trainer)), 7);
+    call_plain(trainer, "pause");
+    one_node_shoot(engine);
+    while (free_bytes() != before && tdm__deadline_left(deadline_ms) > 0) {
+        (void)nanosleep(&nap, NULL);
+    }
+    assert_int_equal(free_bytes(), before);
+    end(trainer);
+    end(engine);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_region_of_an_actor_leaves_the_gpu_and_returns),
+        cmocka_unit_test(what_another_actor_maps_is_freed_when_it_lets_go),
+        cmocka_unit_test(what_a_dead_actor_mapped_is_freed),
+    };
+    int failed;
+
+    if (getenv("STANDIN_CUDA_DIRECTORY") == NULL) { /* a worker has its parent's */
+        cuda_gpu_choose(64 * MIB);
+    }
+    (void)setenv("TANDEM_DEVICE", "cuda", 1);
+    runtime = one_node_start(32 * MIB); /* a worker never comes back from here */
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_runtime_stop(runtime);
+    cuda_gpu_forget();
+    return failed;
+}
