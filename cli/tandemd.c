@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/metrics_service.h"
 #include "actors/node/node.h"
+#include "actors/node/timeline_service.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
@@ -223,6 +224,7 @@ static tdm_status add_services(struct daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__version_service, version);
     TDM_TRY(tdm__node_metrics_create(&daemon->node, daemon->options.metrics_address, &metrics));
     tdm__services_add(&daemon->services, &tdm__metrics_service, metrics);
+    tdm__services_add(&daemon->services, &tdm__timeline_service, &daemon->node);
     return TDM_OK;
 }
 

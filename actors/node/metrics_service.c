@@ -3,6 +3,7 @@
 #include "actors/node/metrics_service.h"
 
 #include "actors/node/actor_entry.h"
+#include "actors/node/ask_workers.h"
 #include "actors/node/logs.h"
 #include "actors/node/state.h"
 #include "actors/observe.h"
@@ -25,10 +26,7 @@ struct tdm__node_metrics {
 
 /* An actor's numbers. */
 struct actor_sample {
-    char actor[17]; /* beginning of its id */
-    char class_name[TDM__ACTOR_NAME_BYTES];
-    char name[TDM__ACTOR_NAME_BYTES];
-    bool answered;
+    struct tdm__asked_worker worker;
     struct tdm__actor_metrics metrics;
 };
 
@@ -40,14 +38,9 @@ struct scrape {
     struct tdm__http_request *request;
     struct actor_sample *actors; /* owned */
     uint32_t actors_count;
-    uint32_t pending;
+    uint32_t pending; /* the store, and the workers together */
     struct tdm__node_resources resources;
     bool has_resources;
-};
-
-struct question {
-    struct scrape *scrape;
-    uint32_t index;
 };
 
 /* ---- text ------------------------------------------------------------------------------- */
@@ -109,14 +102,13 @@ static void write_actor_number(FILE *out, const char *name, const struct scrape 
 {
     for (uint32_t i = 0; i < scrape->actors_count; i++) {
         const struct actor_sample *actor = &scrape->actors[i];
-        const char *const labels[] = {"class", actor->class_name, "name", actor->name,
-                                      "actor", actor->actor,      NULL};
+        char id[17];
+        const char *const labels[] = {
+            "class", actor->worker.class_name, "name", actor->worker.name, "actor", id, NULL};
         const uint64_t numbers[] = {actor->metrics.calls, actor->metrics.failures,
                                     actor->metrics.queue_length};
 
-        if (!actor->answered) {
-            continue;
-        }
+        (void)snprintf(id, sizeof(id), "%.16s", actor->worker.actor);
         if (which == TIMES) {
             tdm__metrics_histogram(out, name, labels, &actor->metrics.times);
         } else {
@@ -208,48 +200,26 @@ static void one_less(struct scrape *scrape)
     }
 }
 
-static void on_worker_metrics(void *arg, struct tdm__reply *reply)
+static void on_worker_metrics(void *arg, const struct tdm__asked_worker *worker,
+                              struct tdm_bytes answer)
 {
-    struct question *question = arg;
-    struct scrape *scrape = question->scrape;
-    struct actor_sample *actor = &scrape->actors[question->index];
+    struct scrape *scrape = arg;
+    struct actor_sample *actors =
+        realloc(scrape->actors, (scrape->actors_count + 1) * sizeof(*actors));
 
-    actor->answered = reply->status == TDM_OK &&
-                      tdm__actor_metrics_read(reply->packed, &actor->metrics) == TDM_OK;
-    free(question);
-    one_less(scrape);
-}
-
-static void ask_worker(struct scrape *scrape, const struct actor_entry *entry)
-{
-    struct tdm__request request = {.method = "observe.metrics",
-                                   .packed = {"\x90", 1},
-                                   .deadline_ms = tdm__deadline_in(WORKER_MS)};
-    struct question *question = malloc(sizeof(*question));
-    struct actor_sample *actor = &scrape->actors[scrape->actors_count];
-    char id[TDM__ID_TEXT_BYTES];
-
-    if (question == NULL) {
+    if (actors == NULL) {
         return;
     }
-    *question = (struct question){scrape, scrape->actors_count};
-    *actor = (struct actor_sample){.answered = false};
-    (void)snprintf(actor->actor, sizeof(actor->actor), "%.16s",
-                   tdm__id_text(&entry->spec->id, id));
-    memcpy(actor->class_name, entry->spec->class_name, sizeof(actor->class_name));
-    memcpy(actor->name, entry->spec->name, sizeof(actor->name));
-    if (tdm__conn_call(entry->worker->conn, &request, on_worker_metrics, question, NULL) !=
-        TDM_OK) {
-        free(question);
-        return;
+    scrape->actors = actors;
+    actors[scrape->actors_count].worker = *worker;
+    if (tdm__actor_metrics_read(answer, &actors[scrape->actors_count].metrics) == TDM_OK) {
+        scrape->actors_count++;
     }
-    scrape->actors_count++;
-    scrape->pending++;
 }
 
-static bool can_answer(const struct actor_entry *entry)
+static void on_workers_done(void *arg)
 {
-    return entry->state == ACTOR_ALIVE && entry->worker != NULL && entry->worker->conn != NULL;
+    one_less(arg);
 }
 
 static void on_resources(void *arg, tdm_status status, const struct tdm__record *records,
@@ -268,8 +238,9 @@ static void ask_store(struct scrape *scrape)
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("free", &node->record.id, key)};
 
-    if (node->store != NULL) {
-        scrape->pending++;
+    if (node->store == NULL) {
+        one_less(scrape);
+    } else {
         node->store->ops->read(node->store, patterns, 1, tdm__deadline_in(STORE_MS),
                                on_resources, scrape);
     }
@@ -280,33 +251,21 @@ static tdm_status scrape_begin(struct tdm__node_metrics *metrics,
                                struct tdm__http_request *request)
 {
     struct scrape *scrape = calloc(1, sizeof(*scrape));
-    uint32_t count = 0;
 
-    for (const struct actor_entry *entry = metrics->node->actors->all; entry != NULL;
-         entry = entry->next) {
-        count += can_answer(entry) ? 1 : 0;
-    }
-    if (scrape != NULL) {
-        scrape->actors = calloc(count + 1, sizeof(*scrape->actors));
-    }
-    if (scrape == NULL || scrape->actors == NULL) {
-        free(scrape);
+    if (scrape == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the node's metrics");
     }
-    scrape->metrics = metrics;
-    scrape->next = metrics->scrapes;
-    scrape->incoming = incoming;
-    scrape->request = request;
+    *scrape = (struct scrape){.metrics = metrics,
+                              .next = metrics->scrapes,
+                              .incoming = incoming,
+                              .request = request,
+                              .pending = 2};
     metrics->scrapes = scrape;
-    scrape->pending = 1; /* itself, until everyone has been asked */
     ask_store(scrape);
-    for (const struct actor_entry *entry = metrics->node->actors->all; entry != NULL;
-         entry = entry->next) {
-        if (can_answer(entry)) {
-            ask_worker(scrape, entry);
-        }
+    if (tdm__ask_workers(metrics->node, "observe.metrics", WORKER_MS, on_worker_metrics,
+                         on_workers_done, scrape) != TDM_OK) {
+        one_less(scrape); /* without them */
     }
-    one_less(scrape);
     return TDM_OK;
 }
 

@@ -156,6 +156,43 @@ static void logs_are_read_by_name_and_by_id(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void a_timeline_is_a_trace_of_the_calls(void **state)
+{
+    tdm_actor *actor = make_speaker("traced");
+    struct tdm_actor_info info;
+    char words[128];
+    char path[64];
+    uint32_t spans = 0;
+    json_t *events;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(world_call(actor, "say", "one"), TDM_OK);
+    assert_int_equal(world_call(actor, "say", "two"), TDM_OK);
+    (void)snprintf(path, sizeof(path), "/tmp/tdt-timeline-%d.json", (int)getpid());
+    (void)snprintf(words, sizeof(words), "timeline -o %s", path);
+    assert_int_equal(tandem(words), 0);
+    events = json_load_file(path, 0, NULL);
+    for (size_t i = 0; i < json_array_size(events); i++) {
+        const json_t *event = json_array_get(events, i);
+
+        if (strcmp(json_string_value(json_object_get(event, "ph")), "X") == 0) {
+            assert_string_equal(json_string_value(json_object_get(event, "name")), "say");
+            assert_true(json_integer_value(json_object_get(event, "pid")) == info.pid);
+            assert_true(json_number_value(json_object_get(event, "ts")) >= 0);
+            assert_true(json_number_value(json_object_get(event, "dur")) > 0);
+            spans++;
+        }
+    }
+    assert_int_equal(spans, 2);
+    json_decref(events);
+    (void)unlink(path);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+    assert_int_equal(tandem(words), 1);
+    assert_non_null(strstr(said, "no actor has recorded a call"));
+}
+
 static void without_a_node_it_says_how_to_name_one(void **state)
 {
     (void)state;
@@ -172,12 +209,14 @@ int main(void)
         cmocka_unit_test(status_counts),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
+        cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
         cmocka_unit_test(without_a_node_it_says_how_to_name_one),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     int failed;
 
     options.log_to_driver = -1;
+    (void)setenv("TANDEM_TIMELINE", "1", 1);
     runtime = world_open(&options);
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed + world_close(runtime);
