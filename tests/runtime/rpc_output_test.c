@@ -1,0 +1,150 @@
+/* rpc_output_test.c - what waits to be written comes out as it went in, with its descriptors.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/internal.h"
+#include "tests/support/chance.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct output output;
+static uint8_t next_in;
+static uint8_t next_out;
+
+static int set_up(void **state)
+{
+    (void)state;
+    tdm__output_init(&output);
+    next_in = 0;
+    next_out = 0;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm__output_drop(&output);
+    return 0;
+}
+
+/* Bytes that count on, in three pieces; the first `skip` are left out. */
+static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
+{
+    uint8_t *bytes = malloc(size);
+    struct iovec pieces[3] = {{bytes, size / 3},
+                              {bytes + size / 3, size / 4},
+                              {bytes + size / 3 + size / 4, size - size / 3 - size / 4}};
+
+    assert_non_null(bytes);
+    for (size_t i = skip; i < size; i++) {
+        bytes[i] = next_in++;
+    }
+    assert_int_equal(tdm__output_append(&output, pieces, skip, fds, fds_count), TDM_OK);
+    free(bytes);
+}
+
+/* What one system call would take, at most `limit` bytes of it; the descriptors with it. */
+static uint32_t take(size_t limit)
+{
+    struct iovec pieces[OUTPUT_PIECES_MAX];
+    const int *fds = NULL;
+    uint32_t fds_count = 0;
+    size_t count = tdm__output_gather(&output, pieces, &fds, &fds_count);
+    size_t taken = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *bytes = pieces[i].iov_base;
+
+        assert_true(pieces[i].iov_len > 0);
+        for (size_t k = 0; k < pieces[i].iov_len && taken < limit; k++, taken++) {
+            assert_int_equal(bytes[k], next_out++);
+        }
+    }
+    assert_true(taken > 0);
+    tdm__output_forget(&output, taken);
+    return fds_count;
+}
+
+static void bytes_come_out_in_order_whatever_their_sizes(void **state)
+{
+    struct chance chance = chance_start("rpc_output_test", 11);
+    size_t waiting = 0;
+
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        if (waiting == 0 || chance_below(&chance, 2) == 0) {
+            size_t size = 1 + chance_below(&chance, i % 50 == 0 ? 100000 : 300);
+            size_t skip = chance_below(&chance, 4) == 0 ? size / 2 : 0;
+
+            append(size, skip, NULL, 0);
+            waiting += size - skip;
+        } else {
+            size_t before = output.size_bytes;
+
+            (void)take(1 + chance_below(&chance, 50000));
+            waiting -= before - output.size_bytes;
+        }
+        assert_int_equal(output.size_bytes, waiting);
+    }
+}
+
+static void descriptors_go_with_the_first_byte_of_their_frame(void **state)
+{
+    const int fds[2] = {STDIN_FILENO, STDERR_FILENO};
+
+    (void)state;
+    append(100, 0, NULL, 0);
+    append(10, 0, fds, 2);
+    append(10, 0, NULL, 0);
+    append(10, 0, fds, 1);
+    assert_int_equal(take(SIZE_MAX), 0);
+    assert_int_equal(take(5), 2);
+    assert_int_equal(take(SIZE_MAX), 0); /* the rest: they have gone */
+    assert_int_equal(take(SIZE_MAX), 1);
+    assert_int_equal(output.size_bytes, 0);
+    append(10, 0, fds, 1); /* into the chunk that was kept */
+    assert_int_equal(take(SIZE_MAX), 1);
+}
+
+static int lowest_free_fd(void)
+{
+    int fd = dup(STDERR_FILENO);
+
+    (void)close(fd);
+    return fd;
+}
+
+static void descriptors_that_never_leave_are_closed(void **state)
+{
+    const int good[1] = {STDERR_FILENO};
+    const int bad[2] = {STDERR_FILENO, -1};
+    const struct iovec pieces[3] = {{(void *)"a", 1}, {NULL, 0}, {NULL, 0}};
+    int free_before = lowest_free_fd();
+
+    (void)state;
+    append(10, 0, good, 1);
+    assert_int_equal(tdm__output_append(&output, pieces, 0, bad, 2), TDM_E_IO);
+    assert_int_equal(output.size_bytes, 10);
+    assert_int_equal(take(SIZE_MAX), 1);
+    append(10, 0, good, 1);
+    tdm__output_drop(&output);
+    assert_int_equal(lowest_free_fd(), free_before);
+}
+
+#define OUTPUT_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        OUTPUT_TEST(bytes_come_out_in_order_whatever_their_sizes),
+        OUTPUT_TEST(descriptors_go_with_the_first_byte_of_their_frame),
+        OUTPUT_TEST(descriptors_that_never_leave_are_closed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
