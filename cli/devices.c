@@ -36,8 +36,8 @@ static void write_visible(const struct cli_daemon_options *options,
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s", i == 0 ? "" : ",",
                                  list->uuids[i % list->count]);
     }
-    (void)setenv("CUDA_VISIBLE_DEVICES", text,
-                 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe) the daemon has one thread */
+    (void)setenv("CUDA_VISIBLE_DEVICES", text, 1);
 }
 
 tdm_status cli_devices_prepare(struct cli_daemon_options *options)
@@ -60,6 +60,7 @@ tdm_status cli_devices_prepare(struct cli_daemon_options *options)
         TDM_TRY(check_room(options, &list));
         write_visible(options, &list);
     }
-    (void)setenv("TANDEM_DEVICE", kind->name, 1); /* NOLINT(concurrency-mt-unsafe) one thread */
+    /* NOLINTNEXTLINE(concurrency-mt-unsafe) the daemon has one thread */
+    (void)setenv("TANDEM_DEVICE", kind->name, 1);
     return TDM_OK;
 }

@@ -467,19 +467,13 @@ void tdm__broker_set_hook(struct tdm__broker *broker, const struct tdm__broker_h
     broker->hook = hook != NULL ? *hook : (struct tdm__broker_hook){0};
 }
 
-/* `fds` is NULL where the memory is to be made here. */
-static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__tenant *owner,
-                                  const struct tdm__block_wish *wish, const int *fds,
-                                  struct block **made)
+/* Makes or adopts all blocks of a wish that fits, uncharged. */
+static tdm_status make_all(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                           const struct tdm__block_wish *wish, const int *fds,
+                           struct block **made)
 {
-    size_t wanted_bytes = 0;
-    struct gpu *gpu;
+    struct gpu *gpu = &broker->gpus[wish->gpu];
 
-    TDM_TRY(check_wish(broker, wish, &wanted_bytes));
-    gpu = &broker->gpus[wish->gpu];
-    if (wanted_bytes > gpu->capacity_bytes - gpu->used_bytes) {
-        return fail_full(broker, owner, wish, wanted_bytes);
-    }
     for (uint32_t i = 0; i < wish->count; i++) {
         tdm_status status = block_make(broker, owner, wish, wish->sizes_bytes[i],
                                        fds != NULL ? fds[i] : -1, &made[i]);
@@ -493,7 +487,27 @@ static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__
             return status;
         }
     }
+    return TDM_OK;
+}
+
+/* `fds` is NULL where the memory is to be made here. */
+static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__tenant *owner,
+                                  const struct tdm__block_wish *wish, const int *fds,
+                                  struct tdm__block_handle *blocks_out)
+{
+    struct block *made[TDM__BLOCKS_MAX] = {NULL};
+    size_t wanted_bytes = 0;
+    const struct gpu *gpu;
+
+    TDM_TRY(check_wish(broker, wish, &wanted_bytes));
+    gpu = &broker->gpus[wish->gpu];
+    if (wanted_bytes > gpu->capacity_bytes - gpu->used_bytes) {
+        return fail_full(broker, owner, wish, wanted_bytes);
+    }
+    TDM_TRY(make_all(broker, owner, wish, fds, made));
     for (uint32_t i = 0; i < wish->count; i++) {
+        blocks_out[i] = (struct tdm__block_handle){
+            .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
         charge(broker, wish->gpu, made[i]);
     }
     assert_ledger_is_sum_of_rows(gpu);
@@ -504,25 +518,18 @@ tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant
                             const struct tdm__block_wish *wish,
                             struct tdm__block_handle *blocks_out)
 {
-    struct block *made[TDM__BLOCKS_MAX];
-
-    TDM_TRY(make_and_charge(broker, owner, wish, NULL, made));
-    for (uint32_t i = 0; i < wish->count; i++) {
-        blocks_out[i] = (struct tdm__block_handle){
-            .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
-    }
-    return TDM_OK;
+    return make_and_charge(broker, owner, wish, NULL, blocks_out);
 }
 
 tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenant *owner,
                              const struct tdm__block_wish *wish, const int *fds,
                              struct tdm__id *keys_out)
 {
-    struct block *made[TDM__BLOCKS_MAX];
+    struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
 
-    TDM_TRY(make_and_charge(broker, owner, wish, fds, made));
+    TDM_TRY(make_and_charge(broker, owner, wish, fds, blocks));
     for (uint32_t i = 0; i < wish->count; i++) {
-        keys_out[i] = made[i]->key;
+        keys_out[i] = blocks[i].key;
     }
     return TDM_OK;
 }

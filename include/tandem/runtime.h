@@ -31,7 +31,8 @@ struct tdm_runtime_options {
      * text"; in any case it is kept in files (docs/looking.md).  0: TANDEM_LOG_TO_DRIVER, else
      * yes; 1: yes; -1: no. */
     int log_to_driver;
-    const char *device; /* of a private node: "host", "cuda"; NULL: TANDEM_DEVICE, else "host" */
+    const char
+        *device; /* of a private node: "host", "cuda"; NULL: TANDEM_DEVICE, else "host" */
 };
 
 #define TDM_RUNTIME_OPTIONS_INIT                                                               \

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -66,6 +67,44 @@ static void blocks_are_made_opened_and_released(void **state)
     (void)close(blocks[1].fd);
     (void)close(again.fd);
     tdm__broker_client_destroy(client);
+}
+
+/* As a GPU's driver gives it: a descriptor that others can open by the key. */
+static void memory_of_the_tenants_own_is_adopted(void **state)
+{
+    int fds[2] = {memfd_create("own", MFD_CLOEXEC), memfd_create("own", MFD_CLOEXEC)};
+    struct tdm__block_handle opened;
+    struct tdm__broker_client *client;
+    struct tdm__conn *daemon;
+    struct tdm__id keys[2];
+    uint32_t word = 0;
+
+    (void)state;
+    TRY(tdm__runtime_daemon(runtime, &daemon));
+    client = client_of(daemon);
+    assert_int_equal(pwrite(fds[1], "\1\2\3\4", 4, 0), 4);
+    TRY(client->ops->adopt(client, &two_blocks, fds, keys));
+    assert_true(one_node_used_bytes(runtime) == 6 * MIB);
+    TRY(client->ops->open(client, &keys[1], &opened));
+    assert_int_equal(opened.size_bytes, 2 * MIB);
+    assert_int_equal(pread(opened.fd, &word, 4, 0), 4);
+    assert_int_equal(word, 0x04030201);
+    TRY(client->ops->release(client, &keys[1], 1));
+    TRY(client->ops->release(client, keys, 2));
+    assert_true(one_node_used_bytes(runtime) == 0);
+    (void)close(opened.fd);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    tdm__broker_client_destroy(client);
+}
+
+static void adopting_without_a_descriptor_for_each_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(one_node_ask(runtime, "block.adopt", NULL, "us(uu)", (uint64_t)0,
+                                  "weights", (uint64_t)(2 * MIB), (uint64_t)(2 * MIB)),
+                     TDM_E_PROTOCOL);
+    assert_true(one_node_used_bytes(runtime) == 0);
 }
 
 /* ---- a broker that answers nonsense ----------------------------------------------------- */
@@ -140,6 +179,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_are_made_opened_and_released),
+        cmocka_unit_test(memory_of_the_tenants_own_is_adopted),
+        cmocka_unit_test(adopting_without_a_descriptor_for_each_is_refused),
         cmocka_unit_test(nonsense_of_a_broker_is_refused_and_leaves_no_descriptor),
     };
     int failed;

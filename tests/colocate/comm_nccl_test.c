@@ -141,7 +141,7 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
-    EXPECT(gpu_numbers(driver, NUMBERS * ranks_count, 0, &out) == 0);
+    EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
     EXPECT(comm->ops->all_gather(comm, (void *)(uintptr_t)in, bytes, (void *)(uintptr_t)out) ==
            TDM_OK);
     for (uint32_t i = 0; i < ranks_count; i++) {

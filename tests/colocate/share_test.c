@@ -192,7 +192,7 @@ static void run_pair(void (*share)(int socket))
     assert_succeeded(reader);
 }
 
-static void memory_of_cuMemAlloc_travels_by_handle(void **state)
+static void ordinary_memory_travels_by_handle(void **state)
 {
     (void)state;
     run_pair(share_ordinary_memory);
@@ -246,7 +246,7 @@ static void memory_of_another_gpu_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_of_cuMemAlloc_travels_by_handle),
+        cmocka_unit_test(ordinary_memory_travels_by_handle),
         cmocka_unit_test(exportable_memory_travels_by_descriptor),
         cmocka_unit_test(memory_that_cannot_be_exported_is_refused_with_the_remedy),
         cmocka_unit_test(memory_of_another_gpu_is_refused),

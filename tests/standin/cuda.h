@@ -65,6 +65,10 @@ CU_CALLS(X)
 
 /* Copies now; either end may be on a device. */
 int standin_copy(uint64_t to, uint64_t from, size_t bytes);
+/* A kernel that was started: run once, which frees it. */
+struct standin_kernel;
+int standin_kernel_run(struct standin_kernel *kernel);
+int standin_submit_kernel(void *stream, struct standin_kernel *kernel);
 /* Runs all that was put off, in every stream. */
 int standin_run_all(void);
 

@@ -34,12 +34,13 @@ struct event {
 struct operation {
     struct operation *next;
     struct stream *stream;
-    enum { COPY, RECORD, WAIT } kind;
+    enum { COPY, RECORD, WAIT, KERNEL } kind;
     uint64_t to;
     uint64_t from;
     size_t bytes;
     struct event *event;
-    uint64_t time; /* of the event: which recording */
+    uint64_t time;                 /* of the event: which recording */
+    struct standin_kernel *kernel; /* owned */
 };
 
 static struct operation *queue;
@@ -101,6 +102,8 @@ static int run(const struct operation *operation)
         return CU_SUCCESS;
     case WAIT:
         return await(operation->event, operation->time);
+    case KERNEL:
+        return standin_kernel_run(operation->kernel);
     default:
         return CU_INVALID_VALUE;
     }
@@ -158,6 +161,11 @@ static int submit(const struct operation *operation)
     }
     *link = copy;
     return standin_deferring() ? sticky : run_until(operation->stream, NULL);
+}
+
+int standin_submit_kernel(void *stream, struct standin_kernel *kernel)
+{
+    return submit(&(struct operation){.stream = stream, .kind = KERNEL, .kernel = kernel});
 }
 
 /* ---- streams ---------------------------------------------------------------------------- */
@@ -348,49 +356,4 @@ int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes)
 {
     ENTER();
     return standin_copy((uint64_t)(uintptr_t)to, from, bytes);
-}
-
-/* ---- kernels: there is nothing that could run them -------------------------------------- */
-
-int cuModuleLoadData(void **module, const void *image)
-{
-    ENTER();
-    (void)module;
-    (void)image;
-    return CU_NO_BINARY_FOR_GPU;
-}
-
-int cuModuleUnload(void *module)
-{
-    ENTER();
-    (void)module;
-    return CU_INVALID_HANDLE;
-}
-
-int cuModuleGetFunction(void **function, void *module, const char *name)
-{
-    ENTER();
-    (void)function;
-    (void)module;
-    (void)name;
-    return CU_NOT_FOUND;
-}
-
-int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                   void *stream, void **arguments, void **extra)
-{
-    ENTER();
-    (void)function;
-    (void)grid_x;
-    (void)grid_y;
-    (void)grid_z;
-    (void)block_x;
-    (void)block_y;
-    (void)block_z;
-    (void)shared_bytes;
-    (void)stream;
-    (void)arguments;
-    (void)extra;
-    return CU_INVALID_HANDLE;
 }

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 
 struct tdm__nccl_library {
+/* NOLINTBEGIN(bugprone-macro-parentheses) a declaration cannot have them */
 #define X(name, arguments) int(*name) arguments;
     NCCL_CALLS(X)
     NCCL_OPTIONAL_CALLS(X) /* NULL where this version has none */
@@ -18,6 +19,7 @@ struct tdm__nccl_library {
 #define X(name, arguments) const char *(*name)arguments;
     NCCL_TEXT_CALLS(X)
 #undef X
+    /* NOLINTEND(bugprone-macro-parentheses) */
 };
 
 /* Opens libnccl.so.2, or what the environment's TANDEM_NCCL_LIBRARY says instead (another path

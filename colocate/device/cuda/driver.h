@@ -8,6 +8,7 @@
 
 /* The calls, by their names. */
 struct tdm__cuda_driver {
+/* NOLINTNEXTLINE(bugprone-macro-parentheses) a declaration cannot have them */
 #define X(name, arguments) int(*name) arguments;
     CU_CALLS(X)
 #undef X

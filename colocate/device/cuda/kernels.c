@@ -1,0 +1,171 @@
+/* kernels.c - the compiled kernels found, loaded and started. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/cuda/kernels.h"
+
+#include "colocate/device/cuda/cuda.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TDM_CUDA_KERNELS_FILE
+/* The image that nvcc made, as it is. */
+__asm__(".pushsection .rodata\n"
+        ".balign 16\n"
+        "tdm__cuda_kernels_image:\n"
+        ".incbin \"" TDM_CUDA_KERNELS_FILE "\"\n"
+        ".byte 0\n"
+        ".popsection\n");
+extern const char tdm__cuda_kernels_image[] __attribute__((visibility("hidden")));
+
+static const char *built_in_image(void)
+{
+    return tdm__cuda_kernels_image;
+}
+#else
+static const char *built_in_image(void)
+{
+    return NULL;
+}
+#endif
+
+enum { WORKS = 3, THREADS = 256, BLOCKS = 264, IMAGE_BYTES_MAX = 64 << 20 };
+
+struct tdm__cuda_kernels {
+    struct tdm__cuda_device *cuda; /* borrowed */
+    void *module;
+    void *functions[WORKS];
+};
+
+/* ---- loading ---------------------------------------------------------------------------- */
+
+/* All of a file and a zero, which the driver wants behind text. */
+static tdm_status read_image(const char *path, char **image_out)
+{
+    FILE *file = fopen(path, "rbe");
+    char *image;
+    long bytes;
+
+    if (file == NULL) {
+        return tdm__fail_errno(errno, "%s", path);
+    }
+    if (fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0 || bytes > IMAGE_BYTES_MAX ||
+        fseek(file, 0, SEEK_SET) != 0) {
+        (void)fclose(file);
+        return tdm__fail(TDM_E_LIMIT, "%s is no file of at most %d bytes", path,
+                         IMAGE_BYTES_MAX);
+    }
+    image = calloc(1, (size_t)bytes + 1);
+    if (image == NULL || fread(image, 1, (size_t)bytes, file) != (size_t)bytes) {
+        free(image);
+        (void)fclose(file);
+        return tdm__fail(TDM_E_IO, "%s: %ld bytes could not be read", path, bytes);
+    }
+    (void)fclose(file);
+    *image_out = image;
+    return TDM_OK;
+}
+
+static tdm_status load_module(struct tdm__cuda_kernels *kernels)
+{
+    const struct tdm__cuda_driver *driver = kernels->cuda->driver;
+    const char *path = getenv("TANDEM_CUDA_KERNELS");
+    const char *built_in = built_in_image();
+    char *image = NULL;
+    tdm_status status;
+
+    if (path == NULL && built_in == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "no kernels for the GPU: Tandem was built without nvcc, and "
+                         "TANDEM_CUDA_KERNELS names no file with them");
+    }
+    if (path != NULL) {
+        TDM_TRY(read_image(path, &image));
+    }
+    status = tdm__cuda_check(
+        driver->cuModuleLoadData(&kernels->module, image != NULL ? image : built_in),
+        "cuModuleLoadData on %s", kernels->cuda->base.uuid);
+    free(image);
+    return status;
+}
+
+static tdm_status find_functions(struct tdm__cuda_kernels *kernels)
+{
+    static const char *const names[WORKS] = {
+        [TDM__CUDA_COPY] = "tandem_copy",
+        [TDM__CUDA_CAST] = "tandem_cast",
+        [TDM__CUDA_QUANTIZE] = "tandem_quantize",
+    };
+    const struct tdm__cuda_driver *driver = kernels->cuda->driver;
+
+    for (int i = 0; i < WORKS; i++) {
+        TDM_TRY(tdm__cuda_check(
+            driver->cuModuleGetFunction(&kernels->functions[i], kernels->module, names[i]),
+            "cuModuleGetFunction of %s", names[i]));
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
+                                  struct tdm__cuda_kernels **kernels_out)
+{
+    struct tdm__cuda_kernels *kernels = calloc(1, sizeof(*kernels));
+    tdm_status status;
+
+    if (kernels == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "kernels");
+    }
+    kernels->cuda = (struct tdm__cuda_device *)device;
+    status = tdm__cuda_enter(kernels->cuda);
+    if (status == TDM_OK) {
+        status = load_module(kernels);
+    }
+    if (status == TDM_OK) {
+        status = find_functions(kernels);
+    }
+    if (status != TDM_OK) {
+        tdm__cuda_kernels_close(kernels);
+        return status;
+    }
+    *kernels_out = kernels;
+    return TDM_OK;
+}
+
+void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels)
+{
+    if (kernels == NULL) {
+        return;
+    }
+    if (kernels->module != NULL) {
+        (void)kernels->cuda->driver->cuModuleUnload(kernels->module);
+    }
+    free(kernels);
+}
+
+/* ---- starting --------------------------------------------------------------------------- */
+
+tdm_status tdm__cuda_kernels_run(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
+                                 const struct tdm__cuda_rectangle *rectangles, size_t count)
+{
+    struct tdm__cuda_device *cuda = kernels->cuda;
+
+    TDM_TRY(tdm__cuda_enter(cuda));
+    for (size_t done = 0; done < count;) {
+        size_t left = count - done;
+        size_t some = left < TDM__CUDA_BATCH_MAX ? left : TDM__CUDA_BATCH_MAX;
+        struct tdm__cuda_batch batch;
+        void *arguments[1] = {&batch};
+
+        memcpy(batch.rectangles, rectangles + done, some * sizeof(*rectangles));
+        memset(batch.rectangles + some, 0, (TDM__CUDA_BATCH_MAX - some) * sizeof(*rectangles));
+        TDM_TRY(tdm__cuda_check(
+            cuda->driver->cuLaunchKernel(kernels->functions[work], BLOCKS, (unsigned)some, 1,
+                                         THREADS, 1, 1, 0, cuda->to_device, arguments, NULL),
+            "cuLaunchKernel for %zu rectangles on %s", some, cuda->base.uuid));
+        cuda->copying = true;
+        done += some;
+    }
+    return TDM_OK;
+}

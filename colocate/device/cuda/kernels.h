@@ -1,0 +1,31 @@
+/* kernels.h - work that a GPU does itself on the way of weights. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
+#define TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
+
+#include "colocate/device/cuda/kernels_api.h"
+#include "colocate/device/device.h"
+
+#include <stddef.h>
+
+/* Compiled only where nvcc was there when Tandem was built; the environment's
+ * TANDEM_CUDA_KERNELS names a file with the same, compiled elsewhere. */
+struct tdm__cuda_kernels;
+
+enum tdm__cuda_work {
+    TDM__CUDA_COPY,    /* same dtype */
+    TDM__CUDA_CAST,    /* float32 to bfloat16 */
+    TDM__CUDA_QUANTIZE /* to e4m3 in blocks of 128 x 128 (colocate/plan/fp8.h) */
+};
+
+/* On a CUDA device (borrowed).  TDM_E_UNSUPPORTED where there are none, and why. */
+tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
+                                  struct tdm__cuda_kernels **kernels_out);
+void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels); /* NULL is allowed */
+
+/* In order with copies to the device, done when its copy_flush returns.  Everything lies on the
+ * device. */
+tdm_status tdm__cuda_kernels_run(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
+                                 const struct tdm__cuda_rectangle *rectangles, size_t count);
+
+#endif
