@@ -41,7 +41,8 @@ tdm_status tdm__logs_open(struct tdm__logs *logs, const struct tdm__actor_spec *
                           int fds_out[TDM__LOG_STREAMS], struct tdm__log_source **source_out);
 /* The worker has a pid now: its files get their name. */
 void tdm__log_source_started(struct tdm__log_source *source, pid_t pid);
-/* It has ended, or never began: prints its last lines.  The source must not be used after. */
+/* It has ended, or never began: prints its last lines.  Only its last words may be asked for
+ * after that, and only until another one ends. */
 void tdm__log_source_ended(struct tdm__log_source *source);
 /* The last lines of its stderr, whole ones; returns their length. */
 size_t tdm__log_source_last_words(const struct tdm__log_source *source, uint32_t lines_max,

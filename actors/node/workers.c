@@ -111,7 +111,11 @@ static void worker_free(struct worker *worker)
 static void worker_has_ended(struct worker *worker, int wait_status)
 {
     worker->ended = true;
+    if (worker->public.output != NULL) {
+        tdm__log_source_ended(worker->public.output); /* its last lines before the news */
+    }
     worker->fn(worker->arg, &worker->public, wait_status);
+    worker->public.output = NULL;
     worker_free(worker);
 }
 
