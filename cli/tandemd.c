@@ -17,6 +17,7 @@
 #include "runtime/process/family.h"
 #include "runtime/process/warden.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/store/observed.h"
 #include "runtime/token.h"
 
 #include <errno.h>
@@ -145,11 +146,11 @@ static tdm_status open_store(struct daemon *daemon)
                                   &daemon->store));
     if (daemon->options.fault_one_in > 0) {
         daemon->real_store = daemon->store;
-        return tdm__store_faulty_open(daemon->loop, daemon->real_store,
-                                      daemon->options.fault_seed, daemon->options.fault_one_in,
-                                      &daemon->store);
+        TDM_TRY(tdm__store_faulty_open(daemon->loop, daemon->real_store,
+                                       daemon->options.fault_seed, daemon->options.fault_one_in,
+                                       &daemon->store));
     }
-    return TDM_OK;
+    return tdm__store_observed_open(daemon->store, &daemon->store);
 }
 
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])

@@ -10,6 +10,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/http/http.h"
+#include "runtime/store/observed.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,7 @@ static void write_text(FILE *out, const struct scrape *scrape)
                         "Bytes of actors' lines that came too fast to be printed.");
     tdm__metrics_sample(out, "tandem_log_lost_bytes_total", NULL,
                         (double)tdm__logs_lost_bytes(node->logs));
+    tdm__store_observed_measure(out);
     tdm__services_measure(node->services, out);
     tdm__metrics_process(out);
 }

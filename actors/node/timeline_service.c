@@ -92,15 +92,13 @@ static void timeline_serve(void *self, struct tdm__incoming *incoming)
     static const uint8_t here[] = {0x91, 0xa0}; /* [""] */
     struct tdm__node *node = self;
     const char *wanted;
-    struct tdm__id id;
+    struct tdm__id id = node->record.id;
 
     if (strcmp(tdm__incoming_method(incoming), "timeline.read") != 0) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
     } else if (tdm__incoming_unpack(incoming, "s", &wanted) != TDM_OK || wanted == NULL) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "the timeline of which node?");
-    } else if (wanted[0] == '\0') {
-        serve_here(node, incoming);
-    } else if (tdm__id_parse(wanted, &id) != TDM_OK) {
+    } else if (wanted[0] != '\0' && tdm__id_parse(wanted, &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_INVAL, tdm_error_detail());
     } else if (tdm__id_equal(&id, &node->record.id)) {
         serve_here(node, incoming);

@@ -181,7 +181,7 @@ static tdm_status listen_unix(struct tdm__http *http, const char *path)
     int fd;
     int bound;
 
-    if (strlen(path) >= sizeof(http->path) || strlen(path) >= sizeof(address.sun_path)) {
+    if (strlen(path) >= sizeof(address.sun_path)) { /* shorter than `http->path` */
         return tdm__fail(TDM_E_LIMIT, "the path %s is too long for a socket", path);
     }
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);

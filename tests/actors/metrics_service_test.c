@@ -147,6 +147,7 @@ static void calls_of_an_actor_are_counted(void **state)
     assert_true(value_of("tandem_resources{resource=\"GPU\"}") == 4);
     assert_true(value_of("tandem_resources_free{resource=\"GPU\"}") == 3.5);
     assert_true(value_of("tandem_daemon_call_seconds_count{method=\"actor.create\"}") == 1);
+    assert_true(value_of("tandem_store_seconds_count{operation=\"commit\"}") > 0);
     assert_true(value_of("tandem_gpu_capacity_bytes{gpu=\"3\"}") > 0);
     assert_true(value_of("process_resident_memory_bytes") > 0);
     check_text();
