@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
 
+#include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/text.h"
 
@@ -9,24 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-/* Somebody listens there, and this user may talk to it. */
-static bool answers(const char *path)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool connected;
-
-    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
-    connected = fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0;
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    return connected;
-}
 
 /* Looks where nodes make their directories, as runtime/directory.c does. */
 static tdm_status find_only(char *address, size_t room)
@@ -43,10 +26,11 @@ static tdm_status find_only(char *address, size_t room)
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char path[512];
 
-        (void)snprintf(path, sizeof(path), "%s/%s/tandemd.sock", parent, entry->d_name);
-        if (strncmp(entry->d_name, "tandem-", strlen("tandem-")) == 0 && answers(path)) {
+        (void)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
+        if (strncmp(entry->d_name, "tandem-", strlen("tandem-")) == 0 &&
+            tdm__directory_is_locked(path)) {
             count++;
-            (void)snprintf(address, room, "unix:%s", path);
+            (void)snprintf(address, room, "unix:%s/tandemd.sock", path);
             tdm__text_add(&text, "\n  --address %s", address);
         }
     }

@@ -113,6 +113,24 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out)
     return TDM_OK;
 }
 
+bool tdm__directory_is_locked(const char *path)
+{
+    char lock[PATH_MAX];
+    struct stat about;
+    bool locked;
+    int fd;
+
+    (void)snprintf(lock, sizeof(lock), "%s/" LOCK_NAME, path);
+    fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) {
+        return false;
+    }
+    locked = fstat(fd, &about) == 0 && about.st_uid == geteuid() &&
+             flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+    (void)close(fd);
+    return locked;
+}
+
 void tdm__directory_kill_leftovers(const char *path)
 {
     char assignment[PATH_MAX];

@@ -3,6 +3,7 @@
 #ifndef TDM_RUNTIME_DIRECTORY_H
 #define TDM_RUNTIME_DIRECTORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <tandem/error.h>
 
@@ -20,6 +21,8 @@ void tdm__directory_remove(const char *path);
  */
 tdm_status tdm__directory_lock(const char *path, int *fd_out);
 #define TDM__DIRECTORY_VARIABLE "TANDEM_DIRECTORY"
+/* Is it in use by a daemon of this user? */
+bool tdm__directory_is_locked(const char *path);
 
 /* Kills the processes that were started below the owner of `path`, who is dead. */
 void tdm__directory_kill_leftovers(const char *path);

@@ -78,10 +78,13 @@ static void a_lock_is_held_once(void **state)
 
     (void)state;
     assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    assert_false(tdm__directory_is_locked(path));
     assert_int_equal(tdm__directory_lock(path, &first), TDM_OK);
+    assert_true(tdm__directory_is_locked(path));
     assert_int_equal(tdm__directory_lock(path, &second), TDM_E_EXISTS);
     assert_non_null(strstr(tdm_error_detail(), path));
     (void)close(first);
+    assert_false(tdm__directory_is_locked(path));
     assert_int_equal(tdm__directory_lock(path, &second), TDM_OK);
     (void)close(second);
     tdm__directory_remove(path);
