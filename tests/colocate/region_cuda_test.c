@@ -19,7 +19,7 @@
 #define MIB    ((size_t)1 << 20)
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { CALL_MS = 20000, SETTLE_MS = 5000, REGION_BYTES = 8 << 20 };
+enum { CALL_MS = 20000, SETTLE_MS = 5000, WHILE_MS = 100, REGION_BYTES = 8 << 20 };
 
 /* ---- the actor: owns a region, or maps another's ---------------------------------------- */
 
@@ -59,6 +59,16 @@ static tdm_status tenant_make(tdm_call *call, void *self)
     free(bytes);
     block = tdm__region_block(tenant->region);
     return tdm_call_reply(call, "b", block->key.bytes, sizeof(block->key.bytes));
+}
+
+/* A region that takes no memory yet. */
+static tdm_status tenant_plan(tdm_call *call, void *self)
+{
+    const struct tdm_region_options options = {
+        .tag = "kv_cache", .size_bytes = REGION_BYTES, .policy = TDM_REGION_DROP, .paused = 1};
+
+    (void)call;
+    return tdm_region_create(tdm_runtime_current(), &options, &((struct tenant *)self)->region);
 }
 
 static tdm_status tenant_pause(tdm_call *call, void *self)
@@ -122,6 +132,7 @@ static tdm_status tenant_drop(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
                 .methods = {{"make", tenant_make},
+                            {"plan", tenant_plan},
                             {"pause", tenant_pause},
                             {"resume", tenant_resume},
                             {"read", tenant_read},
@@ -197,7 +208,7 @@ static void end(tdm_actor *actor)
 
 static void a_region_of_an_actor_leaves_the_gpu_and_returns(void **state)
 {
-    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer a", 0.5);
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-a", 0.5);
     size_t before = free_bytes();
     tdm_ref *ref;
 
@@ -216,8 +227,8 @@ static void a_region_of_an_actor_leaves_the_gpu_and_returns(void **state)
  * that. */
 static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
 {
-    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer b", 0.4);
-    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine b", 0.4);
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-b", 0.4);
+    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-b", 0.4);
     size_t before = free_bytes();
 
     (void)state;
@@ -232,11 +243,35 @@ static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
     end(engine);
 }
 
+/* Goal: who needs memory that was paused waits for all who map it, not for its owner alone.
+ * That a call would never return cannot be shown; a while must do. */
+static void a_resume_waits_until_every_holder_has_let_go(void **state)
+{
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-d", 0.3);
+    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-d", 0.3);
+    tdm_actor *other = one_node_actor(runtime, "tenant", "other-d", 0.3);
+    const tdm_value *value;
+    tdm_ref *resuming;
+
+    (void)state;
+    call_plain(other, "plan");
+    assert_int_equal(map_region(engine, make_region(trainer)), 7);
+    call_plain(trainer, "pause");
+    TRY(tdm_actor_call(other, "resume", &resuming, ""));
+    assert_int_equal(tdm_get_value(resuming, WHILE_MS, &value), TDM_E_TIMEOUT);
+    call_plain(engine, "drop");
+    TRY(tdm_get_value(resuming, CALL_MS, &value));
+    tdm_ref_release(resuming);
+    end(trainer);
+    end(engine);
+    end(other);
+}
+
 static void what_a_dead_actor_mapped_is_freed(void **state)
 {
     const struct timespec nap = {.tv_nsec = 5000000};
-    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer c", 0.4);
-    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine c", 0.4);
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-c", 0.4);
+    tdm_actor *engine = one_node_actor(runtime, "tenant", "engine-c", 0.4);
     size_t before = free_bytes();
     int64_t deadline_ms = tdm__deadline_in(SETTLE_MS);
 
@@ -257,6 +292,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_of_an_actor_leaves_the_gpu_and_returns),
         cmocka_unit_test(what_another_actor_maps_is_freed_when_it_lets_go),
+        cmocka_unit_test(a_resume_waits_until_every_holder_has_let_go),
         cmocka_unit_test(what_a_dead_actor_mapped_is_freed),
     };
     int failed;
@@ -265,7 +301,8 @@ int main(void)
         cuda_gpu_choose(64 * MIB);
     }
     (void)setenv("TANDEM_DEVICE", "cuda", 1);
-    runtime = one_node_start(32 * MIB); /* a worker never comes back from here */
+    runtime =
+        one_node_start(12 * MIB); /* room for one region; a worker never comes back from here */
     failed = cmocka_run_group_tests(tests, NULL, NULL);
     tdm_runtime_stop(runtime);
     cuda_gpu_forget();
