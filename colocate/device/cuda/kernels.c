@@ -31,7 +31,13 @@ static const char *built_in_image(void)
 }
 #endif
 
-enum { WORKS = 3, THREADS = 256, BLOCKS = 264, IMAGE_BYTES_MAX = 64 << 20 };
+enum {
+    WORKS = 3,
+    THREADS = 256,
+    BLOCKS = 264,
+    IMAGE_BYTES_MIN = 8,
+    IMAGE_BYTES_MAX = 64 << 20
+};
 
 struct tdm__cuda_kernels {
     struct tdm__cuda_device *cuda; /* borrowed */
@@ -51,10 +57,10 @@ static tdm_status read_image(const char *path, char **image_out)
     if (file == NULL) {
         return tdm__fail_errno(errno, "%s", path);
     }
-    if (fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < 0 || bytes > IMAGE_BYTES_MAX ||
-        fseek(file, 0, SEEK_SET) != 0) {
+    if (fseek(file, 0, SEEK_END) != 0 || (bytes = ftell(file)) < IMAGE_BYTES_MIN ||
+        bytes > IMAGE_BYTES_MAX || fseek(file, 0, SEEK_SET) != 0) {
         (void)fclose(file);
-        return tdm__fail(TDM_E_LIMIT, "%s is no file of at most %d bytes", path,
+        return tdm__fail(TDM_E_LIMIT, "%s is no file of %d to %d bytes", path, IMAGE_BYTES_MIN,
                          IMAGE_BYTES_MAX);
     }
     image = calloc(1, (size_t)bytes + 1);
