@@ -1,6 +1,5 @@
-/* actor.c - actors: create, find, call, kill. */
+/* actor.c - actors: create, find, kill. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/arguments.h"
 #include "actors/handle.h"
 #include "actors/link.h"
 #include "actors/ref.h"
@@ -72,6 +71,15 @@ static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_
     return status;
 }
 
+/* What concerns the callers and not the actor. */
+static void use_options(struct tdm__link *link, const struct tdm_actor_options *options)
+{
+    if (options != NULL) {
+        link->max_task_retries = options->max_task_retries;
+        link->max_pending_calls = options->max_pending_calls;
+    }
+}
+
 tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
                                    const struct tdm_actor_options *options,
                                    struct tdm_bytes arguments, tdm_actor **actor_out)
@@ -89,6 +97,7 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
     }
     status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
     if (status == TDM_OK) {
+        use_options(link, options);
         counted = !spec->detached;
         status = counted ? tdm__handle_count_here(link) : TDM_OK;
         if (status == TDM_OK) {
@@ -126,7 +135,7 @@ static bool link_is_settled(void *arg)
 {
     const struct tdm__link *link = arg;
 
-    return link->state != TDM__LINK_CREATING;
+    return link->state == TDM__LINK_OPEN || link->state == TDM__LINK_DEAD;
 }
 
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
@@ -211,58 +220,4 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
     }
     tdm_writer_destroy(writer);
     return tdm__wrap(status, "killing actor %s", link->label);
-}
-
-/* ---- calls ------------------------------------------------------------------------------ */
-
-/* Takes `arguments`. */
-static tdm_status call_with(tdm_actor *actor, const char *method,
-                            struct tdm__arguments *arguments, tdm_ref **ref_out)
-{
-    tdm_ref *ref = NULL;
-    tdm_status status = TDM_OK;
-    TDM__LOCK(actor->link->runtime);
-
-    if (ref_out != NULL) {
-        status = tdm__ref_create(actor->link->runtime, &ref);
-    }
-    if (status == TDM_OK) {
-        status = tdm__link_call(actor->link, method, arguments, ref);
-    }
-    if (status != TDM_OK) {
-        tdm__arguments_destroy(arguments);
-        tdm_ref_release(ref);
-        return status;
-    }
-    if (ref_out != NULL) {
-        *ref_out = ref;
-    }
-    return TDM_OK;
-}
-
-tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
-                          const char *format, ...)
-{
-    struct tdm__arguments *arguments;
-    tdm_status status;
-    va_list args;
-
-    va_start(args, format);
-    {
-        TDM__LOCK(actor->link->runtime); /* references are taken */
-        status = tdm__arguments_make(actor->link->runtime, format, args, &arguments);
-    }
-    va_end(args);
-    return status == TDM_OK ? call_with(actor, method, arguments, ref_out) : status;
-}
-
-tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
-                                 tdm_ref **ref_out)
-{
-    struct tdm__arguments *arguments;
-
-    TDM__LOCK(actor->link->runtime);
-
-    TDM_TRY(tdm__arguments_of_packed(actor->link->runtime, packed, &arguments));
-    return call_with(actor, method, arguments, ref_out);
 }

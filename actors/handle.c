@@ -3,6 +3,7 @@
 #include "actors/handle.h"
 
 #include "actors/objects/internal.h"
+#include "actors/traffic.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -78,8 +79,7 @@ void tdm__handle_settle(struct tdm__link *link)
 {
     tdm_ref *hold = link->hold;
 
-    if (link->counted_count == 0 && hold != NULL && link->waiting_head == NULL &&
-        link->flying == NULL) {
+    if (link->counted_count == 0 && hold != NULL && tdm__traffic_is_idle(link)) {
         link->hold = NULL;
         tdm_ref_release(hold);
     }

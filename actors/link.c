@@ -1,10 +1,9 @@
-/* link.c - this process's way to one actor: the calls that wait, that fly, and why they fail.
- */
+/* link.c - this process's way to one actor: found, lost, found again, or dead. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/link.h"
 
-#include "actors/arguments.h"
 #include "actors/handle.h"
+#include "actors/traffic.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -14,200 +13,82 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FATE_TIMEOUT_MS = 5000 };
-
-/* One call: in `waiting` until it is sent, in `flying` until it is answered. */
-struct tdm__outgoing {
-    struct tdm__link *link; /* borrowed */
-    struct tdm__outgoing *next;
-    struct tdm__outgoing **flying_place; /* what points at it in `flying`; NULL while waiting */
-    char method[TDM__RPC_NAME_BYTES_MAX + 1];
-    struct tdm__arguments *arguments; /* owned */
-    tdm_ref *ref;                     /* held; NULL if nobody waits */
-    uint64_t call_id;
-    int64_t sent_ms;
-    bool lost; /* its connection ended before the answer: the actor's fate answers it */
+enum {
+    FATE_TIMEOUT_MS = 5000,
+    AGAIN_FIRST_MS = 10, /* doubled each time */
+    AGAIN_LAST_MS = 1000,
+    UNREACHABLE_MS = 60000 /* alive, says its node */
 };
 
-static void link_pump(struct tdm__link *link);
-static void link_free_if_unused(struct tdm__link *link);
-
-/* ---- calls ------------------------------------------------------------------------------ */
-
-/* Out of `flying`, if it is there. */
-static void outgoing_land(struct tdm__outgoing *outgoing)
+tdm_status tdm__link_call(struct tdm__link *link, struct tdm__outgoing *outgoing)
 {
-    if (outgoing->flying_place == NULL) {
-        return;
-    }
-    *outgoing->flying_place = outgoing->next;
-    if (outgoing->next != NULL) {
-        outgoing->next->flying_place = outgoing->flying_place;
-    }
-    outgoing->flying_place = NULL;
-}
-
-static void outgoing_finish(struct tdm__outgoing *outgoing, tdm_status status,
-                            const char *detail, tdm_document *document)
-{
-    outgoing_land(outgoing);
-    if (outgoing->ref != NULL) {
-        tdm__ref_complete(outgoing->ref, status, detail, document);
-        tdm_ref_release(outgoing->ref);
-    } else {
-        tdm_document_destroy(document);
-    }
-    outgoing->link->runtime->results_arrived = true;
-    tdm__arguments_destroy(outgoing->arguments);
-    free(outgoing);
-}
-
-static void outgoing_fly(struct tdm__outgoing *outgoing)
-{
-    struct tdm__link *link = outgoing->link;
-
-    outgoing->next = link->flying;
-    if (link->flying != NULL) {
-        link->flying->flying_place = &outgoing->next;
-    }
-    outgoing->flying_place = &link->flying;
-    link->flying = outgoing;
-}
-
-static void on_reply(void *arg, struct tdm__reply *reply)
-{
-    struct tdm__outgoing *outgoing = arg;
-    struct tdm__link *link = outgoing->link;
-    tdm_document *document = NULL;
-    tdm_status status = reply->status;
-    const char *detail = reply->detail;
-
-    if (status == TDM_E_CLOSED && !tdm__conn_is_open(link->conn)) {
-        outgoing->lost = true; /* what became of the actor decides: see ask_fate() */
-        return;
-    }
-    if (status == TDM_OK) {
-        status = tdm__reply_document(reply, &document);
-        detail = tdm_error_detail();
-    }
-    if (status == TDM_OK) {
-        tdm__reply_arrived(link->runtime, link->conn, outgoing->call_id, document);
-    }
-    outgoing_finish(outgoing, status, detail, document);
-    tdm__links_pump(link->runtime);
-    link_free_if_unused(link);
-}
-
-static void outgoing_send(struct tdm__outgoing *outgoing)
-{
-    struct tdm__link *link = outgoing->link;
-    struct tdm__request request = {
-        .target = link->id, .method = outgoing->method, .deadline_ms = TDM__NEVER};
-    tdm_status status = tdm__arguments_pack(outgoing->arguments, &request.packed);
-
-    outgoing->sent_ms = tdm__clock_ms();
-    if (status == TDM_OK) {
-        status = tdm__conn_call(link->conn, &request, on_reply, outgoing, &outgoing->call_id);
-    }
-    if (status != TDM_OK) {
-        outgoing_finish(outgoing, status, tdm_error_detail(), NULL);
-        return;
-    }
-    tdm__arguments_sent(outgoing->arguments);
-    outgoing_fly(outgoing);
-}
-
-static struct tdm__outgoing *take_waiting(struct tdm__link *link)
-{
-    struct tdm__outgoing *outgoing = link->waiting_head;
-
-    link->waiting_head = outgoing->next;
-    if (link->waiting_head == NULL) {
-        link->waiting_tail = NULL;
-    }
-    outgoing->next = NULL;
-    return outgoing;
-}
-
-/* Sends what can be sent, in order. */
-static void link_pump(struct tdm__link *link)
-{
-    while (link->state == TDM__LINK_OPEN && link->waiting_head != NULL) {
-        if (!tdm__arguments_ready(link->waiting_head->arguments)) {
-            link->runtime->calls_blocked = true;
-            return;
-        }
-        outgoing_send(take_waiting(link));
-    }
-}
-
-tdm_status tdm__link_call(struct tdm__link *link, const char *method,
-                          struct tdm__arguments *arguments, tdm_ref *ref)
-{
-    struct tdm__outgoing *outgoing;
-
-    TDM_TRY(tdm__runtime_check(link->runtime));
-    if (strlen(method) == 0 || strlen(method) > TDM__RPC_NAME_BYTES_MAX) {
-        return tdm__fail(TDM_E_INVAL, "a method name has 1 to %d bytes: \"%.70s\"",
-                         TDM__RPC_NAME_BYTES_MAX, method);
-    }
     if (link->state == TDM__LINK_DEAD) {
         return tdm__fail(link->death_status, "%s", link->death);
     }
-    outgoing = calloc(1, sizeof(*outgoing));
-    if (outgoing == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a call of %s", method);
+    if (link->max_pending_calls > 0 && link->pending_count >= link->max_pending_calls) {
+        return tdm__fail(TDM_E_AGAIN, "%u calls of actor %s are pending, its limit is %u",
+                         link->pending_count, link->label, link->max_pending_calls);
     }
-    outgoing->link = link;
-    outgoing->arguments = arguments;
-    outgoing->ref = ref;
-    (void)snprintf(outgoing->method, sizeof(outgoing->method), "%s", method);
-    if (ref != NULL) {
-        tdm__ref_retain(ref);
-    }
-    if (link->waiting_tail == NULL) {
-        link->waiting_head = outgoing;
-    } else {
-        link->waiting_tail->next = outgoing;
-    }
-    link->waiting_tail = outgoing;
-    link_pump(link);
-    tdm__links_pump(link->runtime); /* a call that could not leave has a result, too */
+    tdm__traffic_push(link, outgoing);
     return TDM_OK;
 }
 
-void tdm__links_pump(tdm_runtime *runtime)
+/* ---- where it is ------------------------------------------------------------------------ */
+
+/* description: (pid, node id, [gpu …], unix address or nil, tcp address or nil, incarnation) */
+static tdm_status read_description(struct tdm__link *link, const tdm_value *description,
+                                   char *address, size_t room)
 {
-    while (runtime->calls_blocked && runtime->results_arrived) {
-        runtime->calls_blocked = false;
-        runtime->results_arrived = false;
-        for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
-            link_pump(link);
-        }
+    const tdm_value *gpus = tdm_value_at(description, 2);
+    const char *node_id = tdm_value_string(tdm_value_at(description, 1), "");
+    bool here = strcmp(node_id, link->runtime->node_id) == 0;
+    const char *chosen = tdm_value_string(tdm_value_at(description, here ? 3 : 4), NULL);
+
+    if (chosen == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor %s on node %s has no %s address", link->label,
+                         node_id, here ? "unix" : "tcp");
+    }
+    (void)snprintf(address, room, "%s", chosen);
+    link->info.pid = tdm_value_int(tdm_value_at(description, 0), 0);
+    (void)snprintf(link->info.node_id, sizeof(link->info.node_id), "%s", node_id);
+    link->info.gpus_count = 0;
+    for (uint32_t i = 0; i < tdm_value_count(gpus) && i < TDM__RUNTIME_GPUS_MAX; i++) {
+        link->info.gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+        link->info.gpus_count++;
+    }
+    link->incarnation = tdm_value_uint(tdm_value_at(description, 5), link->incarnation);
+    return TDM_OK;
+}
+
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail);
+
+static tdm_status open_to(struct tdm__link *link, const char *address)
+{
+    TDM_TRY(tdm__rpc_connect(link->runtime->rpc, address, &link->conn));
+    tdm__conn_on_closed(link->conn, on_closed, link);
+    link->state = TDM__LINK_OPEN;
+    tdm__traffic_pump(link);
+    return TDM_OK;
+}
+
+void tdm__link_found(struct tdm__link *link, const tdm_value *description)
+{
+    char address[TDM__ADDRESS_BYTES];
+    tdm_status status;
+
+    if (link->state != TDM__LINK_CREATING) {
+        return; /* killed meanwhile */
+    }
+    status = read_description(link, description, address, sizeof(address));
+    if (status == TDM_OK) {
+        status = open_to(link, address);
+    }
+    if (status != TDM_OK) {
+        tdm__link_die(link, status, tdm_error_detail());
     }
 }
 
 /* ---- the end of an actor ---------------------------------------------------------------- */
-
-static void fail_flying(struct tdm__link *link)
-{
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    size_t first_line = strcspn(link->death, "\n"); /* the actor's last words follow it */
-
-    for (struct tdm__outgoing *outgoing = link->flying, *next; outgoing != NULL;
-         outgoing = next) {
-        next = outgoing->next;
-        (void)snprintf(
-            detail, sizeof(detail), "%.*s, in method %s, call %llu, %lld ms after it began%s",
-            (int)first_line, link->death, outgoing->method,
-            (unsigned long long)outgoing->call_id,
-            (long long)(tdm__clock_ms() - outgoing->sent_ms), link->death + first_line);
-        if (!outgoing->lost) {
-            tdm__conn_forget(link->conn, outgoing->call_id);
-        }
-        outgoing_finish(outgoing, link->death_status, detail, NULL);
-    }
-}
 
 void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail)
 {
@@ -218,16 +99,12 @@ void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail
     link->death_status = status;
     link->death = strdup(detail);
     TDM_ASSERT(link->death != NULL);
-    fail_flying(link);
-    while (link->waiting_head != NULL) {
-        outgoing_finish(take_waiting(link), status, link->death, NULL);
-    }
+    tdm__traffic_fail_all(link, status, link->death);
     if (link->conn != NULL) {
         tdm__conn_on_closed(link->conn, NULL, NULL);
         tdm__conn_close(link->conn);
         link->conn = NULL;
     }
-    tdm__links_pump(link->runtime); /* others may have waited for these results */
 }
 
 /* The daemon is gone: that is what ended the actor, and the first thing to know. */
@@ -246,20 +123,99 @@ void tdm__links_die_with_daemon(tdm_runtime *runtime, const char *detail)
     }
 }
 
+static void ask_later(struct tdm__link *link);
+
+/* It lives: as it was, behind a link that was cut, or restarted. */
+static void reopen(struct tdm__link *link, const tdm_value *description)
+{
+    uint64_t before = link->incarnation;
+    char address[TDM__ADDRESS_BYTES];
+    char reason[160];
+    tdm_status status = read_description(link, description, address, sizeof(address));
+
+    if (status == TDM_OK && link->incarnation != before) {
+        (void)snprintf(reason, sizeof(reason), "actor %s died and was restarted", link->label);
+        tdm__traffic_fail_unrepeatable(link, reason);
+        tdm__traffic_renumber(link);
+    }
+    if (status == TDM_OK) {
+        status = open_to(link, address);
+    }
+    if (status == TDM_OK) {
+        return;
+    }
+    if (status == TDM_E_PROTOCOL || tdm__clock_ms() - link->lost_since_ms > UNREACHABLE_MS) {
+        tdm__link_die(link, TDM_E_ACTOR_DIED, tdm_error_detail());
+    } else {
+        ask_later(link);
+    }
+}
+
+static void come_back(struct tdm__link *link, const struct tdm__reply *reply)
+{
+    tdm_document *document;
+
+    if (tdm__reply_document(reply, &document) != TDM_OK) {
+        tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
+    }
+    reopen(link, tdm_document_root(document));
+    tdm_document_destroy(document);
+}
+
+static void ask_fate(struct tdm__link *link);
+
+static void ask_again(void *arg)
+{
+    struct tdm__link *link = arg;
+
+    if (link->state == TDM__LINK_ASKING) {
+        ask_fate(link);
+    }
+}
+
+/* The longer it takes, the less often. */
+static void ask_later(struct tdm__link *link)
+{
+    int64_t wait_ms = AGAIN_LAST_MS;
+    tdm_status status = TDM_OK;
+
+    if (link->attempts_count < 7) {
+        wait_ms = (int64_t)AGAIN_FIRST_MS << link->attempts_count++;
+    }
+    if (link->again == NULL) {
+        status = tdm__timer_create(link->runtime->loop, ask_again, link, &link->again);
+    }
+    if (status == TDM_OK) {
+        status = tdm__timer_set(link->again, tdm__deadline_in(wait_ms));
+    }
+    if (status != TDM_OK) {
+        tdm__link_die(link, status, tdm_error_detail());
+    }
+}
+
 static void on_fate(void *arg, struct tdm__reply *reply)
 {
     struct tdm__link *link = arg;
     char detail[512];
 
-    if (reply->status == TDM_E_CLOSED) {
+    if (link->state != TDM__LINK_ASKING) {
+        /* killed meanwhile, or the runtime stops */
+    } else if (reply->status == TDM_OK) {
+        come_back(link, reply);
+    } else if (reply->status == TDM_E_CLOSED) {
         die_with_daemon(link, reply->detail);
     } else if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         tdm__link_die(link, reply->status, reply->detail);
+    } else if (reply->status == TDM_E_ACTOR_RESTARTING) {
+        tdm__traffic_fail_unrepeatable(link, reply->detail);
+        ask_later(link);
+    } else if (reply->status == TDM_E_TIMEOUT) {
+        ask_later(link); /* it is being restarted, or its node is looked for */
     } else {
         (void)snprintf(detail, sizeof(detail),
                        "actor %s is lost: the connection to pid %lld ended, and %s",
-                       link->label, (long long)link->info.pid,
-                       reply->status == TDM_OK ? "its node says that it lives" : reply->detail);
+                       link->label, (long long)link->info.pid, reply->detail);
         tdm__link_die(link, TDM_E_ACTOR_DIED, detail);
     }
     tdm__link_release(link);
@@ -290,7 +246,6 @@ static void ask_fate(struct tdm__link *link)
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     tdm_status status;
 
-    link->state = TDM__LINK_ASKING;
     link->holders_count++;
     status = send_fate_question(link);
     if (status == TDM_OK) {
@@ -313,8 +268,17 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     tdm__log(TDM__DEBUG, "link", "connection to %s ended: %s: %s", link->label,
              tdm_strerror(reason), detail);
     link->conn = NULL;
-    if (link->state != TDM__LINK_DEAD && !link->runtime->leaving) {
+    if (link->state == TDM__LINK_DEAD || link->runtime->leaving) {
+        return;
+    }
+    link->state = TDM__LINK_ASKING;
+    tdm__traffic_recall(link);
+    if (link->lost_since_ms == 0) {
+        link->lost_since_ms = tdm__clock_ms();
+        link->attempts_count = 0;
         ask_fate(link);
+    } else {
+        ask_later(link); /* again, and nothing was heard of it in between */
     }
 }
 
@@ -331,6 +295,7 @@ tdm_status tdm__link_create(tdm_runtime *runtime, const struct tdm__id *id, cons
     link->runtime = runtime;
     link->holders_count = 1;
     link->id = *id;
+    tdm__traffic_init(link);
     (void)tdm__id_text(id, link->info.id);
     (void)snprintf(link->info.name, sizeof(link->info.name), "%s", name);
     (void)snprintf(link->info.class_name, sizeof(link->info.class_name), "%s", class_name);
@@ -352,51 +317,6 @@ struct tdm__link *tdm__link_find(tdm_runtime *runtime, const struct tdm__id *id)
     return NULL;
 }
 
-/* description: (pid, node id, [gpu …], unix address or nil, tcp address or nil, node name) */
-static tdm_status read_description(struct tdm__link *link, const tdm_value *description,
-                                   char *address, size_t room)
-{
-    const tdm_value *gpus = tdm_value_at(description, 2);
-    const char *node_id = tdm_value_string(tdm_value_at(description, 1), "");
-    bool here = strcmp(node_id, link->runtime->node_id) == 0;
-    const char *chosen = tdm_value_string(tdm_value_at(description, here ? 3 : 4), NULL);
-
-    if (chosen == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor %s on node %s has no %s address", link->label,
-                         node_id, here ? "unix" : "tcp");
-    }
-    (void)snprintf(address, room, "%s", chosen);
-    link->info.pid = tdm_value_int(tdm_value_at(description, 0), 0);
-    (void)snprintf(link->info.node_id, sizeof(link->info.node_id), "%s", node_id);
-    link->info.gpus_count = 0;
-    for (uint32_t i = 0; i < tdm_value_count(gpus) && i < TDM__RUNTIME_GPUS_MAX; i++) {
-        link->info.gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
-        link->info.gpus_count++;
-    }
-    return TDM_OK;
-}
-
-void tdm__link_found(struct tdm__link *link, const tdm_value *description)
-{
-    char address[TDM__ADDRESS_BYTES];
-    tdm_status status;
-
-    if (link->state != TDM__LINK_CREATING) {
-        return; /* killed meanwhile */
-    }
-    status = read_description(link, description, address, sizeof(address));
-    if (status == TDM_OK) {
-        status = tdm__rpc_connect(link->runtime->rpc, address, &link->conn);
-    }
-    if (status != TDM_OK) {
-        tdm__link_die(link, status, tdm_error_detail());
-        return;
-    }
-    tdm__conn_on_closed(link->conn, on_closed, link);
-    link->state = TDM__LINK_OPEN;
-    link_pump(link);
-}
-
 /* ---- the end of a link ------------------------------------------------------------------ */
 
 static void unlink_from_runtime(struct tdm__link *link)
@@ -413,14 +333,9 @@ void tdm__link_release(struct tdm__link *link)
 {
     TDM_ASSERT(link->holders_count > 0);
     link->holders_count--;
-    link_free_if_unused(link);
-}
-
-/* With calls under way it stays: their results may be awaited. */
-static void link_free_if_unused(struct tdm__link *link)
-{
     tdm__handle_settle(link);
-    if (link->holders_count == 0 && link->waiting_head == NULL && link->flying == NULL) {
+    /* With calls under way it stays: their results may be awaited. */
+    if (link->holders_count == 0 && tdm__traffic_is_idle(link)) {
         tdm__link_destroy(link);
     }
 }
@@ -430,6 +345,8 @@ void tdm__link_destroy(struct tdm__link *link)
     tdm__link_die(link, TDM_E_CANCELED,
                   "the runtime has stopped, or nobody holds the actor any more");
     unlink_from_runtime(link);
+    tdm__traffic_fini(link);
+    tdm__timer_destroy(link->again);
     tdm_ref_release(link->hold);
     free(link->death);
     free(link);

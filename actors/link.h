@@ -1,10 +1,9 @@
-/* link.h - this process's way to one actor: the calls that wait, that fly, and why they fail.
- */
+/* link.h - this process's way to one actor: found, lost, found again, or dead. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_LINK_H
 #define TDM_ACTORS_LINK_H
 
-#include "actors/ref.h"
+#include "actors/outgoing.h"
 #include "actors/runtime.h"
 
 #include <tandem/actor.h>
@@ -13,31 +12,51 @@
  *
  *   CREATING   the daemon has been asked for the actor, or for its address: calls wait here
  *   OPEN       connected (or connecting): calls leave in the order they were made
- *   ASKING     the connection ended: the daemon is asked what became of the actor
+ *   ASKING     the connection ended: the daemon is asked what became of the actor.  It may have
+ *              been restarted, or live on behind a cut cable: then the link opens again, and
+ *              what had no answer is sent once more (traffic.h); meanwhile calls wait here
  *   DEAD       it ended; every call fails at once with `death`
  *
  * A call leaves only when the references among its arguments are done; those made after it wait
  * behind it, so that the order of calls is the order of the caller. */
 enum tdm__link_state { TDM__LINK_CREATING, TDM__LINK_OPEN, TDM__LINK_ASKING, TDM__LINK_DEAD };
 
-struct tdm__outgoing;
+/* The call, without a sequence, that only acknowledges: its answer interests nobody. */
+#define TDM__ACKNOWLEDGE_METHOD "tandem.acknowledge"
+/* In max_retries, where 0 means the actor's default. */
+enum { TDM__NO_RETRIES = -2 };
 
 struct tdm__link {
     tdm_runtime *runtime; /* borrowed */
     struct tdm__link *next;
-    uint32_t holders_count; /* handles, and one while the daemon has been asked */
+    uint32_t holders_count; /* handles, streams, and one while the daemon has been asked */
     enum tdm__link_state state;
     struct tdm_actor_info info;
     struct tdm__id id;
-    char label[80]; /* for messages */
-    struct tdm__conn *conn;
-    uint32_t counted_count;             /* handles that keep the actor alive */
-    tdm_ref *hold;                      /* with which they do; NULL without any (handle.h) */
-    struct tdm__outgoing *waiting_head; /* made, not sent */
-    struct tdm__outgoing *waiting_tail;
-    struct tdm__outgoing *flying; /* sent, not answered */
+    char label[80];         /* for messages */
+    uint64_t incarnation;   /* how often the actor had been restarted */
+    struct tdm__conn *conn; /* NULL while there is none */
+    uint32_t counted_count; /* handles that keep the actor alive */
+    tdm_ref *hold;          /* with which they do; NULL without any (handle.h) */
     tdm_status death_status;
     char *death; /* owned; NULL until DEAD */
+
+    int64_t lost_since_ms;    /* the connection ended and no answer has come since; 0: no */
+    uint32_t attempts_count;  /* since then */
+    struct tdm__timer *again; /* owned; asks once more; NULL until it is needed */
+
+    /* The options that callers of the creator's process share; others have none. */
+    int32_t max_task_retries;
+    uint32_t max_pending_calls;
+
+    /* traffic.c */
+    struct tdm__outgoings waiting; /* made, to be sent in this order */
+    struct tdm__outgoings flying;  /* sent, in this order, and not answered */
+    uint64_t last_sequence;
+    uint64_t acknowledged;     /* what the actor has been told */
+    uint32_t pending_count;    /* calls without a result */
+    struct tdm__timer *expiry; /* owned; NULL until it is needed */
+    int64_t expiry_ms;
 };
 
 /* A tdm_actor handle is a hold on a link. */
@@ -58,19 +77,16 @@ void tdm__link_destroy(struct tdm__link *link);
 /* Asks the daemon for the actor: the answer is a description, for tdm__link_found(). */
 tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
                          const struct tdm__request *request);
-/* What the daemon says of a living actor: pid, node, GPUs, addresses.  Connects and sends what
- * waits; a description that cannot be read or reached is the actor's death. */
+/* What the daemon says of a living actor: pid, node, GPUs, addresses, incarnation.  Connects
+ * and sends what waits; a description that cannot be read or reached is the actor's death. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description);
 /* The actor will not come, or has ended. */
 void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail);
 
-/* Queues a call, or fails it at once if the actor is dead.  `ref` (may be NULL) gains a holder.
- * Takes `arguments` on TDM_OK. */
-struct tdm__arguments;
-tdm_status tdm__link_call(struct tdm__link *link, const char *method,
-                          struct tdm__arguments *arguments, tdm_ref *ref);
+/* Queues a call, or fails it at once if the actor is dead or too many are pending. */
+tdm_status tdm__link_call(struct tdm__link *link, struct tdm__outgoing *outgoing);
 
-/* Sends, on every link, what waited for a reference that is done now. */
+/* Sends, on every link, what waited for a reference that is done now (traffic.c). */
 void tdm__links_pump(tdm_runtime *runtime);
 
 /* The daemon of this process's node has gone, and with it every actor of that node: also one

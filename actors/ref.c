@@ -67,6 +67,17 @@ static void fail(tdm_ref *ref, tdm_status status, const char *detail)
     }
 }
 
+/* Those who wait for it in other processes, and in this one. */
+static void tell(tdm_ref *ref)
+{
+    if (ref->shared != NULL) {
+        tdm__shared_done(ref->shared);
+    }
+    if (ref->told_when_done != NULL) {
+        tdm__ref_tell(ref);
+    }
+}
+
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document)
 {
@@ -79,9 +90,7 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
     tdm_document_destroy(document);
     ref->done = true;
     fail(ref, status, detail);
-    if (ref->shared != NULL) {
-        tdm__shared_done(ref->shared);
-    }
+    tell(ref);
 }
 
 void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value)
@@ -100,9 +109,7 @@ void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_valu
         fail(ref, status, tdm_error_detail());
         tdm_document_destroy(document);
     }
-    if (ref->shared != NULL) {
-        tdm__shared_done(ref->shared);
-    }
+    tell(ref);
 }
 
 tdm_status tdm__ref_outcome(const tdm_ref *ref)

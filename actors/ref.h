@@ -24,7 +24,10 @@ struct tdm_ref {
     struct tdm__holds nested;   /* the references in the document */
     struct tdm__shared *shared; /* owned; NULL while no other process knows it */
     struct tdm__id actor;       /* of a hold on an actor, which never has a value; else none */
-    void (*on_end)(tdm_ref *ref); /* when the last holder goes; may be NULL */
+    void (*on_end)(tdm_ref *ref);     /* when the last holder goes; may be NULL */
+    bool is_of_call;                  /* of this process: it can be canceled */
+    struct tdm__outgoing *outgoing;   /* borrowed: the call that completes it; NULL: none */
+    struct tdm__done *told_when_done; /* owned: who is told when it is done (results.c) */
 };
 
 tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out); /* one holder */
@@ -35,6 +38,8 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document);
 /* With a value that is a part of the document. */
 void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value);
+/* It is done: those who asked are told, once, soon. */
+void tdm__ref_tell(tdm_ref *ref);
 /* The status; on failure its detail becomes this thread's. */
 tdm_status tdm__ref_outcome(const tdm_ref *ref);
 

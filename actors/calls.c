@@ -1,0 +1,241 @@
+/* calls.c - calls of an actor, and their cancellation. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/arguments.h"
+#include "actors/link.h"
+#include "actors/runtime.h"
+#include "actors/stream.h"
+#include "actors/traffic.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <string.h>
+
+enum { RESULTS_MAX = 4096 };
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+struct call {
+    tdm_actor *actor;
+    const char *method;
+    const struct tdm_call_options *options; /* may be NULL */
+};
+
+static tdm_status count_results(const struct tdm_call_options *options, uint32_t *count_out)
+{
+    uint32_t count =
+        options == NULL || options->results_count == 0 ? 1 : options->results_count;
+
+    if (count > RESULTS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u results of one call, %d are possible", count,
+                         (int)RESULTS_MAX);
+    }
+    *count_out = count;
+    return TDM_OK;
+}
+
+/* Takes `arguments`, also on failure.  With the lock. */
+static tdm_status make_call(const struct call *call, struct tdm__arguments *arguments,
+                            tdm_ref **refs_out)
+{
+    struct tdm__link *link = call->actor->link;
+    struct tdm__outgoing *outgoing = NULL;
+    uint32_t count = 0;
+    tdm_status status = count_results(call->options, &count);
+
+    count = refs_out == NULL ? 0 : count;
+    if (status == TDM_OK) {
+        status = tdm__runtime_check(link->runtime);
+    }
+    if (status == TDM_OK) {
+        status = tdm__outgoing_create(link, call->method, call->options, count, arguments,
+                                      &outgoing);
+    }
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        refs_out[i] = outgoing->refs[i];
+        tdm__ref_retain(refs_out[i]);
+    }
+    status = tdm__link_call(link, outgoing);
+    if (status != TDM_OK) {
+        tdm__outgoing_settle(outgoing, status, tdm_error_detail(), NULL);
+        tdm__outgoing_destroy(outgoing);
+        for (uint32_t i = 0; i < count; i++) {
+            tdm_ref_release(refs_out[i]);
+        }
+    }
+    return status;
+}
+
+static tdm_status call_va(const struct call *call, tdm_ref **refs_out, const char *format,
+                          va_list args)
+{
+    struct tdm__arguments *arguments;
+    TDM__LOCK(call->actor->link->runtime); /* references are taken */
+
+    TDM_TRY(tdm__arguments_make(call->actor->link->runtime, format, args, &arguments));
+    return make_call(call, arguments, refs_out);
+}
+
+tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
+                          const char *format, ...)
+{
+    struct call call = {actor, method, NULL};
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = call_va(&call, ref_out, format, args);
+    va_end(args);
+    return status;
+}
+
+tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
+                               const struct tdm_call_options *options, tdm_ref **refs_out,
+                               const char *format, ...)
+{
+    struct call call = {actor, method, options};
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    status = call_va(&call, refs_out, format, args);
+    va_end(args);
+    return status;
+}
+
+tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
+                                      const struct tdm_call_options *options,
+                                      struct tdm_bytes packed, tdm_ref **refs_out)
+{
+    struct call call = {actor, method, options};
+    struct tdm__arguments *arguments;
+    TDM__LOCK(actor->link->runtime);
+
+    TDM_TRY(tdm__arguments_of_packed(actor->link->runtime, packed, &arguments));
+    return make_call(&call, arguments, refs_out);
+}
+
+tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
+                                 tdm_ref **ref_out)
+{
+    return tdm_actor_call_packed_with(actor, method, NULL, packed, ref_out);
+}
+
+/* ---- streams ---------------------------------------------------------------------------- */
+
+/* Takes `arguments`, also on failure.  With the lock. */
+static tdm_status make_stream(const struct call *call, struct tdm__arguments *arguments,
+                              tdm_stream **stream_out)
+{
+    struct tdm__link *link = call->actor->link;
+    struct tdm__outgoing *outgoing;
+    tdm_status status = tdm__runtime_check(link->runtime);
+
+    if (status == TDM_OK) {
+        status =
+            tdm__outgoing_create(link, call->method, call->options, 0, arguments, &outgoing);
+    }
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
+    status = tdm__stream_create(outgoing, stream_out);
+    if (status == TDM_OK) {
+        status = tdm__link_call(link, outgoing);
+        if (status == TDM_OK) {
+            return TDM_OK;
+        }
+    }
+    tdm__outgoing_settle(outgoing, status, tdm_error_detail(), NULL);
+    tdm__outgoing_destroy(outgoing);
+    return status;
+}
+
+tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
+                            const struct tdm_call_options *options, tdm_stream **stream_out,
+                            const char *format, ...)
+{
+    struct call call = {actor, method, options};
+    struct tdm__arguments *arguments;
+    tdm_stream *stream = NULL;
+    tdm_status status;
+    va_list args;
+    TDM__LOCK(actor->link->runtime);
+
+    va_start(args, format);
+    status = tdm__arguments_make(actor->link->runtime, format, args, &arguments);
+    va_end(args);
+    TDM_TRY(status);
+    status = make_stream(&call, arguments, &stream);
+    if (status != TDM_OK) {
+        tdm_stream_destroy(stream);
+        return status;
+    }
+    *stream_out = stream;
+    return TDM_OK;
+}
+
+/* ---- cancellation ----------------------------------------------------------------------- */
+
+static void on_killed(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__link *link = arg;
+
+    if (reply->status != TDM_OK) {
+        tdm__log(TDM__WARN, "link", "canceling by force: killing actor %s: %s", link->label,
+                 reply->detail);
+    }
+    tdm__link_release(link);
+}
+
+/* Its process only: an actor that may be restarted comes back. */
+static tdm_status kill_process(struct tdm__link *link)
+{
+    struct tdm__request request = {.method = "actor.kill", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b?", (const void *)link->id.bytes, sizeof(link->id.bytes), 1);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        link->holders_count++;
+        status = tdm__conn_call(daemon, &request, on_killed, link, NULL);
+        link->holders_count -= status == TDM_OK ? 0 : 1;
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_cancel(tdm_ref *ref, int force)
+{
+    struct tdm__outgoing *outgoing;
+    struct tdm__link *link;
+    tdm_status status = TDM_OK;
+    bool flying;
+    TDM__LOCK(ref->runtime);
+
+    if (!ref->is_of_call) {
+        return tdm__fail(TDM_E_STATE, "this reference is not the result of a call of this "
+                                      "process: it cannot be canceled");
+    }
+    outgoing = ref->outgoing;
+    if (outgoing == NULL) {
+        return TDM_OK; /* the result is there */
+    }
+    link = outgoing->link;
+    link->holders_count++;
+    flying = outgoing->flying;
+    tdm__traffic_cancel(outgoing);
+    if (force && flying) {
+        status = kill_process(link);
+    }
+    tdm__link_release(link);
+    return tdm__wrap(status, "canceling by force");
+}

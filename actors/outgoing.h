@@ -1,0 +1,48 @@
+/* outgoing.h - one call of this process, from when it is made until its results are there. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_OUTGOING_H
+#define TDM_ACTORS_OUTGOING_H
+
+#include "actors/ref.h"
+#include "runtime/rpc/rpc.h"
+
+#include <sys/queue.h>
+
+struct tdm__arguments;
+
+/* In `waiting` of its link until it is sent, in `flying` until it is answered; what has to be
+ * sent again is back in `waiting`, in front. */
+struct tdm__outgoing {
+    TAILQ_ENTRY(tdm__outgoing) entry;
+    struct tdm__link *link; /* borrowed */
+    char method[TDM__RPC_NAME_BYTES_MAX + 1];
+    struct tdm__arguments *arguments; /* owned */
+    tdm_stream *stream;               /* held; NULL for ordinary calls */
+    uint64_t sequence;    /* among those of its link to one incarnation; 0: not sent to it */
+    uint64_t call_id;     /* on the link's connection; 0: not sent on it */
+    uint64_t items_count; /* that came on it */
+    int64_t made_ms;
+    int64_t deadline_ms;
+    int32_t retries_left; /* -1: without end */
+    bool is_pending;      /* counted by its link */
+    bool flying;
+    bool settled;        /* the results are there, or nobody wants them */
+    uint32_t refs_count; /* 0: the results do not matter */
+    tdm_ref *refs[];     /* held until settled; they know this call meanwhile */
+};
+TAILQ_HEAD(tdm__outgoings, tdm__outgoing);
+
+/* Makes it and its references.  Takes `arguments` on TDM_OK. */
+tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
+                                const struct tdm_call_options *options, uint32_t refs_count,
+                                struct tdm__arguments *arguments,
+                                struct tdm__outgoing **outgoing_out);
+/* The results are there, or why not; nothing if it is settled.  Takes `document`. */
+void tdm__outgoing_settle(struct tdm__outgoing *outgoing, tdm_status status, const char *detail,
+                          tdm_document *document);
+/* The same for a failure that was decided on this side: "reason, in method x, call 3, 17 ms
+ * after it began", the lines after the reason's first at the end. */
+void tdm__outgoing_fail(struct tdm__outgoing *outgoing, tdm_status status, const char *reason);
+void tdm__outgoing_destroy(struct tdm__outgoing *outgoing); /* settled, in no list */
+
+#endif

@@ -1,0 +1,170 @@
+/* stream.c - the items of one call, between their arrival and their taker. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/stream.h"
+
+#include "actors/link.h"
+#include "actors/runtime.h"
+#include "actors/traffic.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct item {
+    STAILQ_ENTRY(item) entry;
+    uint64_t index;
+    tdm_ref *ref; /* owned, done */
+};
+
+struct tdm_stream {
+    tdm_runtime *runtime;           /* borrowed */
+    struct tdm__outgoing *outgoing; /* borrowed; NULL once it is settled */
+    uint32_t holders_count;
+    STAILQ_HEAD(, item) items; /* that have come and are not taken */
+    uint64_t last_index;       /* that has come */
+    uint64_t taken_index;
+    tdm_status end_status;
+    char *end_detail; /* owned; NULL when there is none */
+    bool destroyed;   /* nobody takes any more */
+};
+
+tdm_status tdm__stream_create(struct tdm__outgoing *outgoing, tdm_stream **stream_out)
+{
+    tdm_stream *stream = calloc(1, sizeof(*stream));
+
+    if (stream == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a stream");
+    }
+    stream->runtime = outgoing->link->runtime;
+    stream->outgoing = outgoing;
+    stream->holders_count = 2;
+    STAILQ_INIT(&stream->items);
+    outgoing->stream = stream;
+    *stream_out = stream;
+    return TDM_OK;
+}
+
+static void drop_items(tdm_stream *stream)
+{
+    struct item *item;
+
+    while ((item = STAILQ_FIRST(&stream->items)) != NULL) {
+        STAILQ_REMOVE_HEAD(&stream->items, entry);
+        tdm_ref_release(item->ref);
+        free(item);
+    }
+}
+
+static void stream_release(tdm_stream *stream)
+{
+    stream->holders_count--;
+    if (stream->holders_count == 0) {
+        drop_items(stream);
+        free(stream->end_detail);
+        free(stream);
+    }
+}
+
+/* ---- told by the call ------------------------------------------------------------------- */
+
+static tdm_status add_item(tdm_stream *stream, uint64_t index, tdm_document *document)
+{
+    struct item *item = calloc(1, sizeof(*item));
+    tdm_status status;
+
+    if (item == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an item of a stream");
+    }
+    status = tdm__ref_create(stream->runtime, &item->ref);
+    if (status != TDM_OK) {
+        free(item);
+        return status;
+    }
+    item->index = index;
+    tdm__ref_complete(item->ref, TDM_OK, NULL, document);
+    STAILQ_INSERT_TAIL(&stream->items, item, entry);
+    stream->last_index = index;
+    return TDM_OK;
+}
+
+void tdm__stream_item(tdm_stream *stream, uint64_t index, tdm_status status, const char *detail,
+                      tdm_document *document)
+{
+    struct tdm__outgoing *outgoing = stream->outgoing;
+
+    if (index <= stream->last_index) {
+        tdm__traffic_credit(outgoing, stream->taken_index);
+        tdm_document_destroy(document);
+        return;
+    }
+    if (status == TDM_OK) {
+        status = add_item(stream, index, document);
+        detail = tdm_error_detail();
+    }
+    if (status != TDM_OK) { /* a gap would go unnoticed */
+        tdm_document_destroy(document);
+        tdm__outgoing_settle(outgoing, status, detail, NULL);
+    }
+}
+
+void tdm__stream_ended(tdm_stream *stream, tdm_status status, const char *detail)
+{
+    stream->outgoing->stream = NULL;
+    stream->outgoing = NULL;
+    stream->end_status = status == TDM_OK ? TDM_E_END : status;
+    stream->end_detail = status == TDM_OK ? NULL : strdup(detail); /* or the status alone */
+    stream_release(stream);
+}
+
+/* ---- the taker -------------------------------------------------------------------------- */
+
+static bool has_news(void *arg)
+{
+    const tdm_stream *stream = arg;
+
+    return !STAILQ_EMPTY(&stream->items) || stream->outgoing == NULL;
+}
+
+tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out)
+{
+    struct item *item;
+    tdm_status status;
+    TDM__LOCK(stream->runtime);
+
+    status = has_news(stream)
+                 ? TDM_OK
+                 : tdm__runtime_wait(stream->runtime, has_news, stream, timeout_ms);
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "no item after the %lluth within %lld ms",
+                         (unsigned long long)stream->taken_index, (long long)timeout_ms);
+    }
+    TDM_TRY(status);
+    item = STAILQ_FIRST(&stream->items);
+    if (item == NULL) {
+        return tdm__fail(stream->end_status, "%s",
+                         stream->end_detail == NULL ? "the stream has ended"
+                                                    : stream->end_detail);
+    }
+    STAILQ_REMOVE_HEAD(&stream->items, entry);
+    stream->taken_index = item->index;
+    *ref_out = item->ref;
+    free(item);
+    if (stream->outgoing != NULL) {
+        tdm__traffic_credit(stream->outgoing, stream->taken_index);
+    }
+    return TDM_OK;
+}
+
+void tdm_stream_destroy(tdm_stream *stream)
+{
+    if (stream == NULL) {
+        return;
+    }
+    /* Streams may be destroyed after their runtime has stopped: there is no lock then. */
+    TDM__ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
+    drop_items(stream);
+    if (stream->outgoing != NULL) {
+        tdm__traffic_cancel(stream->outgoing);
+    }
+    stream_release(stream);
+}

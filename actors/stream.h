@@ -1,0 +1,19 @@
+/* stream.h - the items of one call, between their arrival and their taker. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_STREAM_H
+#define TDM_ACTORS_STREAM_H
+
+#include "actors/outgoing.h"
+
+/* Held by the user, until tdm_stream_destroy(), and by its call until that is settled. */
+
+/* The stream of a call that is not sent yet: both know each other from here on. */
+tdm_status tdm__stream_create(struct tdm__outgoing *outgoing, tdm_stream **stream_out);
+/* An item has come.  One that came before, in a call that was sent again, is dropped.  Takes
+ * `document`; a status other than TDM_OK says why there is none. */
+void tdm__stream_item(tdm_stream *stream, uint64_t index, tdm_status status, const char *detail,
+                      tdm_document *document);
+/* Its call is settled: no more items.  Lets go of the call's hold. */
+void tdm__stream_ended(tdm_stream *stream, tdm_status status, const char *detail);
+
+#endif

@@ -1,0 +1,360 @@
+/* traffic.c - the calls of a link: their order, what is sent again, when they are given up. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/traffic.h"
+
+#include "actors/arguments.h"
+#include "actors/link.h"
+#include "actors/stream.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/log.h"
+
+#include <stdio.h>
+
+enum { ANSWERS_UNACKNOWLEDGED_MAX = 64 };
+
+void tdm__traffic_init(struct tdm__link *link)
+{
+    TAILQ_INIT(&link->waiting);
+    TAILQ_INIT(&link->flying);
+    link->expiry_ms = TDM__NEVER;
+}
+
+void tdm__traffic_fini(struct tdm__link *link)
+{
+    TDM_ASSERT(tdm__traffic_is_idle(link));
+    tdm__timer_destroy(link->expiry);
+}
+
+bool tdm__traffic_is_idle(const struct tdm__link *link)
+{
+    return TAILQ_EMPTY(&link->waiting) && TAILQ_EMPTY(&link->flying);
+}
+
+static void take_out(struct tdm__outgoing *outgoing)
+{
+    struct tdm__outgoings *list =
+        outgoing->flying ? &outgoing->link->flying : &outgoing->link->waiting;
+
+    TAILQ_REMOVE(list, outgoing, entry);
+    outgoing->flying = false;
+}
+
+static void finish(struct tdm__outgoing *outgoing, tdm_status status, const char *detail,
+                   tdm_document *document)
+{
+    take_out(outgoing);
+    tdm__outgoing_settle(outgoing, status, detail, document);
+    tdm__outgoing_destroy(outgoing);
+}
+
+static void fail_expired(struct tdm__outgoing *outgoing)
+{
+    const struct tdm__link *link = outgoing->link;
+    char reason[160];
+
+    (void)snprintf(reason, sizeof(reason), "no answer from actor %s%s", link->label,
+                   outgoing->flying                ? ""
+                   : link->state == TDM__LINK_OPEN ? ": an argument is not there yet"
+                                                   : ": it is not there yet");
+    tdm__outgoing_fail(outgoing, TDM_E_TIMEOUT, reason);
+    take_out(outgoing);
+    tdm__outgoing_destroy(outgoing);
+}
+
+/* ---- answers ---------------------------------------------------------------------------- */
+
+/* Calls acknowledge the answers that came before; a caller that falls silent says it once. */
+static void acknowledge(struct tdm__link *link)
+{
+    struct tdm__request request = {.target = link->id,
+                                   .method = TDM__ACKNOWLEDGE_METHOD,
+                                   .packed = {"\x90", 1},
+                                   .deadline_ms = TDM__NEVER,
+                                   .acknowledged = link->last_sequence};
+
+    if (link->state == TDM__LINK_OPEN && tdm__traffic_is_idle(link) &&
+        link->last_sequence - link->acknowledged >= ANSWERS_UNACKNOWLEDGED_MAX) {
+        link->acknowledged = link->last_sequence;
+        if (tdm__conn_call(link->conn, &request, NULL, NULL, NULL) != TDM_OK) {
+            tdm__log(TDM__DEBUG, "link", "acknowledging answers of %s: %s", link->label,
+                     tdm_error_detail());
+        }
+    }
+}
+
+static void on_reply(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__outgoing *outgoing = arg;
+    struct tdm__link *link = outgoing->link;
+    tdm_document *document = NULL;
+    tdm_status status = reply->status;
+    const char *detail = reply->detail;
+    uint64_t call_id = outgoing->call_id;
+
+    outgoing->call_id = 0;
+    if (status == TDM_E_CLOSED && !tdm__conn_is_open(link->conn)) {
+        return; /* what became of the actor decides */
+    }
+    link->lost_since_ms = 0;
+    if (status == TDM_OK) {
+        status = tdm__reply_document(reply, &document);
+        detail = tdm_error_detail();
+    }
+    if (status == TDM_OK) {
+        tdm__reply_arrived(link->runtime, link->conn, call_id, document);
+    }
+    link->holders_count++;
+    if (status == TDM_E_TIMEOUT && tdm__clock_ms() >= outgoing->deadline_ms) {
+        fail_expired(outgoing); /* decided on this side */
+    } else {
+        finish(outgoing, status, detail, document);
+    }
+    tdm__links_pump(link->runtime);
+    acknowledge(link);
+    tdm__link_release(link);
+}
+
+/* Credit is for what came on this connection: after a resend the actor counts anew. */
+void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken)
+{
+    if (outgoing->call_id != 0 && outgoing->link->conn != NULL) {
+        tdm__conn_credit(outgoing->link->conn, outgoing->call_id,
+                         items_taken < outgoing->items_count ? items_taken
+                                                             : outgoing->items_count);
+    }
+}
+
+static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
+{
+    struct tdm__outgoing *outgoing = arg;
+    tdm_document *document = NULL;
+    tdm_status status;
+
+    outgoing->items_count = index;
+    if (outgoing->settled) {
+        return;
+    }
+    status = tdm__reply_document(item, &document);
+    tdm__stream_item(outgoing->stream, index, status, tdm_error_detail(), document);
+}
+
+/* ---- sending ---------------------------------------------------------------------------- */
+
+/* Answers up to the first that is missing. */
+static uint64_t acknowledged_with(const struct tdm__outgoing *outgoing)
+{
+    const struct tdm__outgoing *first = TAILQ_FIRST(&outgoing->link->flying);
+
+    return (first == NULL ? outgoing : first)->sequence - 1;
+}
+
+static tdm_status send_call(struct tdm__outgoing *outgoing)
+{
+    struct tdm__link *link = outgoing->link;
+    struct tdm__request request = {.target = link->id,
+                                   .method = outgoing->method,
+                                   .deadline_ms = outgoing->deadline_ms,
+                                   .on_item = outgoing->stream == NULL ? NULL : on_item};
+
+    TDM_TRY(tdm__arguments_pack(outgoing->arguments, &request.packed));
+    if (outgoing->sequence == 0) {
+        outgoing->sequence = ++link->last_sequence;
+    }
+    outgoing->items_count = 0;
+    request.sequence = outgoing->sequence;
+    request.acknowledged = acknowledged_with(outgoing);
+    link->acknowledged = request.acknowledged;
+    return tdm__conn_call(link->conn, &request, on_reply, outgoing, &outgoing->call_id);
+}
+
+void tdm__traffic_pump(struct tdm__link *link)
+{
+    while (link->state == TDM__LINK_OPEN && !TAILQ_EMPTY(&link->waiting)) {
+        struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->waiting);
+        tdm_status status;
+
+        if (!tdm__arguments_ready(outgoing->arguments)) {
+            link->runtime->calls_blocked = true;
+            return;
+        }
+        status = send_call(outgoing);
+        if (status != TDM_OK) {
+            finish(outgoing, status, tdm_error_detail(), NULL);
+            continue;
+        }
+        take_out(outgoing);
+        outgoing->flying = true;
+        TAILQ_INSERT_TAIL(&link->flying, outgoing, entry);
+    }
+}
+
+void tdm__links_pump(tdm_runtime *runtime)
+{
+    while (runtime->calls_blocked && runtime->results_arrived) {
+        runtime->calls_blocked = false;
+        runtime->results_arrived = false;
+        for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
+            tdm__traffic_pump(link);
+        }
+    }
+}
+
+/* ---- deadlines -------------------------------------------------------------------------- */
+
+static void expire(struct tdm__outgoing *outgoing)
+{
+    if (outgoing->call_id != 0) {
+        tdm__conn_forget(outgoing->link->conn, outgoing->call_id);
+    }
+    fail_expired(outgoing);
+}
+
+/* Ends those whose time is over; the deadline of the next. */
+static int64_t expire_in(struct tdm__outgoings *list, int64_t now_ms, int64_t next_ms)
+{
+    struct tdm__outgoing *next;
+
+    for (struct tdm__outgoing *outgoing = TAILQ_FIRST(list); outgoing != NULL;
+         outgoing = next) {
+        next = TAILQ_NEXT(outgoing, entry);
+        if (outgoing->deadline_ms <= now_ms) {
+            expire(outgoing);
+        } else if (outgoing->deadline_ms < next_ms) {
+            next_ms = outgoing->deadline_ms;
+        }
+    }
+    return next_ms;
+}
+
+static void on_expiry(void *arg)
+{
+    struct tdm__link *link = arg;
+    int64_t now_ms = tdm__clock_ms();
+    int64_t next_ms = expire_in(&link->waiting, now_ms, TDM__NEVER);
+
+    link->expiry_ms = expire_in(&link->flying, now_ms, next_ms);
+    (void)tdm__timer_set(link->expiry, link->expiry_ms); /* memory: it had some a moment ago */
+    link->holders_count++;
+    tdm__traffic_pump(link);
+    tdm__links_pump(link->runtime);
+    tdm__link_release(link);
+}
+
+static tdm_status expect_expiry(struct tdm__link *link, int64_t deadline_ms)
+{
+    if (deadline_ms >= link->expiry_ms) {
+        return TDM_OK;
+    }
+    if (link->expiry == NULL) {
+        TDM_TRY(tdm__timer_create(link->runtime->loop, on_expiry, link, &link->expiry));
+    }
+    TDM_TRY(tdm__timer_set(link->expiry, deadline_ms));
+    link->expiry_ms = deadline_ms;
+    return TDM_OK;
+}
+
+void tdm__traffic_push(struct tdm__link *link, struct tdm__outgoing *outgoing)
+{
+    tdm_status status;
+
+    outgoing->is_pending = true;
+    link->pending_count++;
+    TAILQ_INSERT_TAIL(&link->waiting, outgoing, entry);
+    status = expect_expiry(link, outgoing->deadline_ms);
+    if (status != TDM_OK) {
+        finish(outgoing, status, tdm_error_detail(), NULL);
+    }
+    tdm__traffic_pump(link);
+    tdm__links_pump(link->runtime); /* a call that could not leave has a result, too */
+}
+
+void tdm__traffic_cancel(struct tdm__outgoing *outgoing)
+{
+    struct tdm__link *link = outgoing->link;
+    char detail[160];
+
+    (void)snprintf(detail, sizeof(detail), "method %s of actor %s: the call was canceled",
+                   outgoing->method, link->label);
+    link->holders_count++;
+    if (outgoing->flying && outgoing->call_id != 0) {
+        tdm__conn_cancel(link->conn, outgoing->call_id);
+        tdm__outgoing_settle(outgoing, TDM_E_CANCELED, detail, NULL); /* the answer frees it */
+    } else {
+        finish(outgoing, TDM_E_CANCELED, detail, NULL);
+    }
+    tdm__traffic_pump(link);
+    tdm__links_pump(link->runtime);
+    tdm__link_release(link);
+}
+
+/* ---- when the connection has ended ------------------------------------------------------ */
+
+void tdm__traffic_recall(struct tdm__link *link)
+{
+    struct tdm__outgoing *outgoing;
+
+    while ((outgoing = TAILQ_LAST(&link->flying, tdm__outgoings)) != NULL) {
+        take_out(outgoing);
+        outgoing->call_id = 0;
+        if (outgoing->settled) {
+            tdm__outgoing_destroy(outgoing); /* canceled */
+        } else {
+            TAILQ_INSERT_HEAD(&link->waiting, outgoing, entry);
+        }
+    }
+}
+
+void tdm__traffic_fail_unrepeatable(struct tdm__link *link, const char *reason)
+{
+    struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->waiting);
+
+    while (outgoing != NULL && outgoing->sequence != 0) {
+        struct tdm__outgoing *next = TAILQ_NEXT(outgoing, entry);
+
+        if (outgoing->retries_left == 0) {
+            tdm__outgoing_fail(outgoing, TDM_E_ACTOR_RESTARTING, reason);
+            take_out(outgoing);
+            tdm__outgoing_destroy(outgoing);
+        }
+        outgoing = next;
+    }
+    tdm__links_pump(link->runtime);
+}
+
+void tdm__traffic_renumber(struct tdm__link *link)
+{
+    struct tdm__outgoing *outgoing;
+
+    TAILQ_FOREACH(outgoing, &link->waiting, entry)
+    {
+        if (outgoing->sequence != 0) {
+            outgoing->sequence = 0;
+            outgoing->retries_left -= outgoing->retries_left > 0 ? 1 : 0;
+        }
+    }
+    link->last_sequence = 0;
+    link->acknowledged = 0;
+}
+
+void tdm__traffic_fail_all(struct tdm__link *link, tdm_status status, const char *reason)
+{
+    struct tdm__outgoing *outgoing;
+
+    while ((outgoing = TAILQ_FIRST(&link->flying)) != NULL) {
+        if (outgoing->call_id != 0) {
+            tdm__conn_forget(link->conn, outgoing->call_id);
+        }
+        tdm__outgoing_fail(outgoing, status, reason);
+        take_out(outgoing);
+        tdm__outgoing_destroy(outgoing);
+    }
+    while ((outgoing = TAILQ_FIRST(&link->waiting)) != NULL) {
+        if (outgoing->sequence != 0) {
+            tdm__outgoing_fail(outgoing, status, reason);
+        }
+        finish(outgoing, status, reason, NULL);
+    }
+    tdm__links_pump(link->runtime); /* others may have waited for these results */
+}

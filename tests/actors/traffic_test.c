@@ -1,0 +1,465 @@
+/* traffic_test.c - every call of a link ends once, in order, whatever becomes of the actor. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/traffic.h"
+
+#include "runtime/clock.h"
+#include "tests/support/chance.h"
+#include "tests/support/link_peer.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct link_peer peer;
+
+static int set_up(void **state)
+{
+    (void)state;
+    peer_create(&peer);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    peer_destroy(&peer);
+    return 0;
+}
+
+static void expect_result(tdm_ref *ref, int64_t expected)
+{
+    int64_t number = -1;
+
+    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, "i", &number), TDM_OK);
+    assert_int_equal(number, expected);
+    tdm_ref_release(ref);
+}
+
+static void expect_failure(tdm_ref *ref, tdm_status status, const char *part)
+{
+    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, ""), status);
+    if (strstr(tdm_error_detail(), part) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), part);
+    }
+    tdm_ref_release(ref);
+}
+
+/* ---- one thing at a time ---------------------------------------------------------------- */
+
+static void calls_wait_for_their_actor_and_keep_their_order(void **state)
+{
+    tdm_ref *refs[50];
+
+    (void)state;
+    for (int64_t i = 0; i < 50; i++) {
+        refs[i] = peer_call(&peer, i, NULL);
+    }
+    peer_found(&peer);
+    peer_hold(&peer, 50);
+    for (int64_t i = 0; i < 50; i++) {
+        assert_int_equal(peer.runs[i].number, i);
+        assert_int_equal(peer.runs[i].sequence, i + 1);
+        peer_answer(&peer, 0);
+        expect_result(refs[i], i);
+    }
+}
+
+static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
+{
+    tdm_ref *refs[4];
+
+    (void)state;
+    peer_found(&peer);
+    for (int64_t i = 0; i < 3; i++) {
+        refs[i] = peer_call(&peer, i, NULL);
+    }
+    peer_hold(&peer, 3);
+    peer_answer(&peer, 0); /* its answer is lost with the connection, or not */
+    peer_cut(&peer);
+    refs[3] = peer_call(&peer, 3, NULL);
+    peer_hold(&peer, 3);
+    assert_int_equal(peer.runs_count, 4);
+    assert_true(peer.repeats_count >= 2);
+    for (int64_t i = 0; i < 4; i++) {
+        if (i > 0) {
+            peer_answer(&peer, 0);
+        }
+        expect_result(refs[i], i);
+    }
+}
+
+static void a_restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **state)
+{
+    const struct tdm_call_options again = {.max_retries = 1};
+    tdm_ref *refs[4];
+
+    (void)state;
+    peer_found(&peer);
+    refs[0] = peer_call(&peer, 0, NULL);
+    refs[1] = peer_call(&peer, 1, &again);
+    refs[2] = peer_call(&peer, 2, NULL);
+    peer_hold(&peer, 3);
+    peer_restart(&peer);
+    peer_settle(&peer);
+    refs[3] = peer_call(&peer, 3, NULL);
+    expect_failure(refs[0], TDM_E_ACTOR_RESTARTING,
+                   "actor m died and was restarted, in method m, call 1, ");
+    expect_failure(refs[2], TDM_E_ACTOR_RESTARTING, "in method m, call 3, ");
+    peer_hold(&peer, 2);
+    assert_int_equal(peer.runs[3].number, 1);
+    assert_int_equal(peer.runs[3].sequence, 1);
+    assert_int_equal(peer.runs[4].number, 3);
+    peer_answer(&peer, 0);
+    peer_answer(&peer, 0);
+    expect_result(refs[1], 1);
+    expect_result(refs[3], 3);
+}
+
+static void retries_are_used_up(void **state)
+{
+    const struct tdm_call_options again = {.max_retries = 2};
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    ref = peer_call(&peer, 7, &again);
+    for (int i = 0; i < 2; i++) {
+        peer_hold(&peer, 1);
+        peer_restart(&peer);
+        peer_settle(&peer);
+    }
+    peer_hold(&peer, 1);
+    peer_restart(&peer);
+    expect_failure(ref, TDM_E_ACTOR_RESTARTING, "in method m");
+    assert_int_equal(peer.runs_count, 3);
+}
+
+static void the_actors_retries_are_the_default_and_a_call_may_have_none(void **state)
+{
+    const struct tdm_call_options none = {.max_retries = -2};
+    tdm_ref *refs[2];
+
+    (void)state;
+    peer.link->max_task_retries = -1;
+    peer_found(&peer);
+    refs[0] = peer_call(&peer, 0, &none);
+    refs[1] = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 2);
+    peer_restart(&peer);
+    expect_failure(refs[0], TDM_E_ACTOR_RESTARTING, "in method m");
+    peer_hold(&peer, 1);
+    peer_answer(&peer, 0);
+    expect_result(refs[1], 1);
+}
+
+static void a_death_is_told_from_the_callers_view(void **state)
+{
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    ref = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 1);
+    peer_die(&peer);
+    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, ""), TDM_E_ACTOR_DIED);
+    assert_non_null(
+        strstr(tdm_error_detail(), "actor m died: by the script, in method m, call 1, "));
+    assert_non_null(strstr(tdm_error_detail(), "ms after it began\nlast words"));
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_call(&peer.actor, "m", NULL, ""), TDM_E_ACTOR_DIED);
+}
+
+static void being_ready_is_not_being_asked_about(void **state)
+{
+    (void)state;
+    peer_found(&peer);
+    tdm_ref_release(peer_call(&peer, 1, NULL));
+    peer_hold(&peer, 1);
+    peer.link->state = TDM__LINK_ASKING;
+    assert_int_equal(tdm_actor_wait_ready(&peer.actor, 10), TDM_E_TIMEOUT);
+    peer.link->state = TDM__LINK_OPEN;
+    assert_int_equal(tdm_actor_wait_ready(&peer.actor, 10), TDM_OK);
+}
+
+static void a_deadline_ends_a_call_wherever_it_is(void **state)
+{
+    const struct tdm_call_options soon = {.timeout_ms = 30};
+    tdm_ref *late;
+    tdm_ref *ref;
+
+    (void)state;
+    expect_failure(peer_call(&peer, 0, &soon), TDM_E_TIMEOUT,
+                   "no answer from actor m: it is not there yet, in method m");
+    peer_found(&peer);
+    ref = peer_call(&peer, 1, &soon);
+    late = peer_call(&peer, 2, NULL);
+    peer_hold(&peer, 2);
+    assert_true(tdm__incoming_deadline(peer.held[0]) <= tdm__clock_ms() + 30);
+    expect_failure(ref, TDM_E_TIMEOUT, "no answer from actor m, in method m, call 1");
+    peer_answer(&peer, 0); /* too late */
+    peer_answer(&peer, 0);
+    expect_result(late, 2);
+}
+
+static void a_canceled_call_that_waits_is_never_sent(void **state)
+{
+    tdm_ref *refs[2];
+
+    (void)state;
+    refs[0] = peer_call(&peer, 0, NULL);
+    refs[1] = peer_call(&peer, 1, NULL);
+    assert_int_equal(tdm_cancel(refs[0], 0), TDM_OK);
+    assert_int_equal(tdm_cancel(refs[0], 1), TDM_OK); /* has no effect */
+    expect_failure(refs[0], TDM_E_CANCELED, "method m of actor m");
+    peer_found(&peer);
+    peer_hold(&peer, 1);
+    peer_answer(&peer, 0);
+    expect_result(refs[1], 1);
+    assert_int_equal(peer.runs[0].number, 1);
+    assert_int_equal(peer.cancels_count + peer.kills_count, 0);
+}
+
+static bool was_killed(void *arg)
+{
+    return ((const struct link_peer *)arg)->kills_count > 0;
+}
+
+static void a_canceled_call_that_runs_is_told_and_by_force_killed(void **state)
+{
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    ref = peer_call(&peer, 0, NULL);
+    peer_hold(&peer, 1);
+    assert_int_equal(tdm_cancel(ref, 0), TDM_OK);
+    expect_failure(ref, TDM_E_CANCELED, "canceled");
+    peer_settle(&peer);
+    assert_int_equal(peer.cancels_count, 1);
+    assert_int_equal(peer.kills_count, 0);
+    peer_answer(&peer, 0); /* nobody is there for it */
+    ref = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 1);
+    assert_int_equal(tdm_cancel(ref, 1), TDM_OK);
+    expect_failure(ref, TDM_E_CANCELED, "canceled");
+    peer_run_until(&peer, was_killed, &peer);
+}
+
+static void what_was_put_cannot_be_canceled(void **state)
+{
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_put(peer.runtime, &ref, "i", (int64_t)1), TDM_OK);
+    assert_int_equal(tdm_cancel(ref, 0), TDM_E_STATE);
+    tdm_ref_release(ref);
+}
+
+static void too_many_pending_calls_are_refused_at_once(void **state)
+{
+    tdm_ref *refs[3];
+
+    (void)state;
+    peer.link->max_pending_calls = 2;
+    refs[0] = peer_call(&peer, 0, NULL);
+    refs[1] = peer_call(&peer, 1, NULL);
+    assert_int_equal(tdm_actor_call(&peer.actor, "m", &refs[2], "i", (int64_t)2), TDM_E_AGAIN);
+    assert_string_equal(tdm_error_detail(), "2 calls of actor m are pending, its limit is 2");
+    peer_found(&peer);
+    peer_hold(&peer, 2);
+    peer_answer(&peer, 0);
+    expect_result(refs[0], 0);
+    refs[2] = peer_call(&peer, 2, NULL);
+    assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK); /* makes room, too */
+    tdm_ref_release(peer_call(&peer, 3, NULL));
+    tdm_ref_release(refs[1]);
+    tdm_ref_release(refs[2]);
+}
+
+static void a_caller_who_falls_silent_acknowledges(void **state)
+{
+    tdm_ref *refs[100];
+
+    (void)state;
+    peer_found(&peer);
+    for (int64_t i = 0; i < 100; i++) {
+        refs[i] = peer_call(&peer, i, NULL);
+    }
+    peer_hold(&peer, 100);
+    assert_int_equal(peer.acknowledged, 0);
+    for (int64_t i = 0; i < 100; i++) {
+        peer_answer(&peer, 0);
+        expect_result(refs[i], i);
+    }
+    peer_settle(&peer);
+    assert_int_equal(peer.acknowledge_calls, 1);
+    assert_int_equal(peer.acknowledged, 100);
+}
+
+/* ---- anything, in any order ------------------------------------------------------------- */
+
+enum { PROGRAM_CALLS = 60 };
+
+struct program {
+    struct chance chance;
+    bool restarts;
+    tdm_ref *refs[PROGRAM_CALLS];
+    bool repeatable[PROGRAM_CALLS];
+    bool canceled[PROGRAM_CALLS];
+    int64_t made;
+};
+
+static void make_one(struct program *program)
+{
+    struct tdm_call_options options = {0};
+    int64_t i = program->made;
+
+    if (i == PROGRAM_CALLS) {
+        return;
+    }
+    program->repeatable[i] = chance_below(&program->chance, 2) == 0;
+    options.max_retries = program->repeatable[i] ? -1 : -2;
+    program->refs[i] = peer_call(&peer, i, &options);
+    program->made++;
+}
+
+static void cancel_one(struct program *program)
+{
+    uint32_t i;
+
+    if (program->made == 0) {
+        return;
+    }
+    i = chance_below(&program->chance, (uint32_t)program->made);
+    assert_int_equal(tdm_cancel(program->refs[i], 0), TDM_OK);
+    program->canceled[i] = true;
+}
+
+static void one_step(struct program *program)
+{
+    uint32_t what = chance_below(&program->chance, 100);
+
+    if (what < 40) {
+        make_one(program);
+    } else if (what < 65 && peer.held_count > 0) {
+        peer_answer(&peer, chance_below(&program->chance, peer.held_count));
+    } else if (what < 69) {
+        peer_cut(&peer);
+    } else if (what < 72 && program->restarts && peer.actor_conn != NULL) {
+        peer_restart(&peer);
+    } else if (what < 75) {
+        cancel_one(program);
+    } else {
+        (void)tdm__loop_run(peer.runtime->loop, NULL, NULL, tdm__deadline_in(0));
+    }
+}
+
+struct one {
+    const tdm_ref *ref;
+};
+
+static bool ref_is_done_or_held(void *arg)
+{
+    return ((const struct one *)arg)->ref->done || peer.held_count > 0;
+}
+
+static void check_result(struct program *program, int64_t i)
+{
+    struct one one = {program->refs[i]};
+    int64_t number = -1;
+    tdm_status status;
+
+    while (!one.ref->done) {
+        peer_run_until(&peer, ref_is_done_or_held, &one);
+        if (peer.held_count > 0) {
+            peer_answer(&peer, 0);
+        }
+    }
+    status = tdm_get(program->refs[i], 0, "i", &number);
+    if (status == TDM_OK) {
+        assert_int_equal(number, i);
+    } else if (!program->canceled[i]) {
+        assert_int_equal(status, TDM_E_ACTOR_RESTARTING);
+        assert_true(program->restarts && !program->repeatable[i]);
+    }
+    tdm_ref_release(program->refs[i]);
+}
+
+/* Each incarnation sees each call once, in the order made; only repeatable ones are seen by
+ * more than one. */
+static void check_runs(const struct program *program)
+{
+    uint32_t seen[PROGRAM_CALLS] = {0};
+
+    for (uint32_t i = 0; i < peer.runs_count; i++) {
+        const struct peer_run *run = &peer.runs[i];
+
+        seen[run->number]++;
+        assert_true(seen[run->number] == 1 || program->repeatable[run->number]);
+        if (i > 0 && run[-1].incarnation == run->incarnation) {
+            assert_true(run->number > run[-1].number && run->sequence > run[-1].sequence);
+        }
+    }
+    for (int64_t i = 0; i < program->made; i++) {
+        assert_true(seen[i] > 0 || program->canceled[i] ||
+                    (program->restarts && !program->repeatable[i])); /* in flight */
+    }
+}
+
+static void run_program(uint64_t seed, bool restarts)
+{
+    struct program program = {.chance = {seed}, .restarts = restarts};
+
+    peer_create(&peer);
+    peer_found(&peer);
+    for (int step = 0; step < 250; step++) {
+        one_step(&program);
+    }
+    for (int64_t i = 0; i < program.made; i++) {
+        check_result(&program, i);
+    }
+    check_runs(&program);
+    peer_settle(&peer);
+    assert_int_equal(peer.link->pending_count, 0);
+    peer_destroy(&peer);
+}
+
+static void random_programs_keep_their_promises(void **state)
+{
+    struct chance chance = chance_start("traffic_test", 4);
+
+    (void)state;
+    for (int i = 0; i < 40; i++) {
+        uint64_t seed = chance_next(&chance);
+
+        print_message("program %d: state %llu\n", i, (unsigned long long)seed);
+        run_program(seed, i % 2 == 1);
+    }
+}
+
+#define TRAFFIC_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TRAFFIC_TEST(calls_wait_for_their_actor_and_keep_their_order),
+        TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
+        TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
+        TRAFFIC_TEST(retries_are_used_up),
+        TRAFFIC_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
+        TRAFFIC_TEST(a_death_is_told_from_the_callers_view),
+        TRAFFIC_TEST(being_ready_is_not_being_asked_about),
+        TRAFFIC_TEST(a_deadline_ends_a_call_wherever_it_is),
+        TRAFFIC_TEST(a_canceled_call_that_waits_is_never_sent),
+        TRAFFIC_TEST(a_canceled_call_that_runs_is_told_and_by_force_killed),
+        TRAFFIC_TEST(what_was_put_cannot_be_canceled),
+        TRAFFIC_TEST(too_many_pending_calls_are_refused_at_once),
+        TRAFFIC_TEST(a_caller_who_falls_silent_acknowledges),
+        cmocka_unit_test(random_programs_keep_their_promises),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
