@@ -1,16 +1,55 @@
-/* call.c - one call inside the actor that runs it. */
+/* call.c - what a method may do with its call. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/call.h"
 
-#include "actors/class.h"
-#include "actors/observe.h"
+#include "actors/executor.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/loop/loop.h"
 
 #include <stdio.h>
 
-enum { SETTLE_TIMEOUT_MS = 10000 };
+enum { SPARE_BYTES_MAX = 1 << 20 };
+
+/* Memory for the replies of the methods that this thread runs. */
+static _Thread_local bool runs_methods;
+static _Thread_local tdm_writer *spare_writer; /* owned; or NULL */
+
+void tdm__call_thread_begin(void)
+{
+    runs_methods = true;
+}
+
+void tdm__call_thread_end(void)
+{
+    runs_methods = false;
+    tdm_writer_destroy(spare_writer);
+    spare_writer = NULL;
+}
+
+static tdm_status take_writer(tdm_writer **writer_out)
+{
+    if (spare_writer == NULL) {
+        return tdm_writer_create(writer_out);
+    }
+    *writer_out = spare_writer;
+    spare_writer = NULL;
+    return TDM_OK;
+}
+
+static void give_writer(tdm_writer *writer)
+{
+    if (runs_methods && spare_writer == NULL &&
+        tdm_writer_bytes(writer).size_bytes <= SPARE_BYTES_MAX) {
+        tdm_writer_clear(writer);
+        spare_writer = writer;
+    } else {
+        tdm_writer_destroy(writer);
+    }
+}
+
+/* ---- what was called -------------------------------------------------------------------- */
 
 tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
 {
@@ -33,39 +72,71 @@ int64_t tdm_call_remaining_ms(tdm_call *call)
     return tdm__deadline_left(call->deadline_ms);
 }
 
+/* Relaxed: nothing else is read on the strength of it. */
+int tdm_call_is_canceled(tdm_call *call)
+{
+    return atomic_load_explicit(&call->canceled, memory_order_relaxed) ||
+           atomic_load_explicit(&call->abandoned, memory_order_relaxed);
+}
+
+/* ---- answers ---------------------------------------------------------------------------- */
+
+static tdm_status check_unanswered(const tdm_call *call)
+{
+    return call->answered
+               ? tdm__fail(TDM_E_STATE, "a call is answered once, and this one has been")
+               : TDM_OK;
+}
+
+static tdm_status answer(tdm_call *call, const struct tdm__answer *said)
+{
+    TDM__ENTER(call->loop);
+
+    TDM_TRY(check_unanswered(call));
+    if (call->executor == NULL) {
+        call->answered = true; /* a constructor's: nobody reads it */
+        return TDM_OK;
+    }
+    tdm__executor_answer(call, said);
+    return TDM_OK;
+}
+
+static void on_settled(void *arg)
+{
+    tdm__executor_release_answer(arg);
+}
+
 /* The caller lets go of its references with the answer: this process must hold them by then. */
 static void settle(tdm_call *call)
 {
-    if (call->holds.count > 0 &&
-        tdm__holds_settle(tdm_runtime_current(), &call->holds, SETTLE_TIMEOUT_MS) != TDM_OK) {
-        tdm__log(TDM__WARN, "call", "the owner of an argument does not answer: %s",
-                 tdm_error_detail());
+    if (tdm__holds_settled(&call->holds)) {
+        return;
+    }
+    tdm__executor_hold_answer(call);
+    if (tdm__holds_when_settled(tdm_runtime_current(), &call->holds, on_settled, call) !=
+        TDM_OK) {
+        tdm__log(TDM__WARN, "call", "an argument may be lost: %s", tdm_error_detail());
+        tdm__executor_release_answer(call);
     }
 }
 
-static void send_reply(tdm_call *call, struct tdm_bytes packed_array)
+void tdm__call_links_leave(void *arg, tdm_call *call, struct tdm__answer *said)
 {
+    (void)arg;
+    (void)said;
     settle(call);
     tdm__reply_keeps(tdm_runtime_current(), call->incoming, &call->replied_with);
-    tdm__incoming_reply(call->incoming, packed_array, NULL, 0);
-    call->incoming = NULL;
 }
 
 tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
     TDM__ENTER(call->loop);
 
-    if (call->replied) {
-        return tdm__fail(TDM_E_STATE, "a method replies at most once");
-    }
+    TDM_TRY(check_unanswered(call));
     if (call->replied_with.count == 0) {
         TDM_TRY(tdm__holds_of_packed(tdm_runtime_current(), packed_array, &call->replied_with));
     }
-    call->replied = true;
-    if (call->incoming != NULL) {
-        send_reply(call, packed_array);
-    }
-    return TDM_OK;
+    return answer(call, &(struct tdm__answer){.detail = "", .packed = packed_array});
 }
 
 tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
@@ -75,79 +146,97 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
     va_list args;
     TDM__ENTER(call->loop);
 
-    if (call->replied) {
-        return tdm__fail(TDM_E_STATE, "a method replies at most once");
-    }
-    TDM_TRY(tdm_writer_create(&writer));
+    TDM_TRY(check_unanswered(call));
+    TDM_TRY(take_writer(&writer));
     va_start(args, format);
     status = tdm__links_pack(tdm_runtime_current(), writer, format, args, &call->replied_with);
     va_end(args);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
-    tdm_writer_destroy(writer);
+    give_writer(writer);
     return status;
 }
 
-static void answer_without_reply(tdm_call *call, tdm_status status)
+tdm_status tdm_call_keep(tdm_call *call)
 {
-    if (call->incoming == NULL) {
-        return; /* replied before it failed: the reply stands */
+    TDM__ENTER(call->loop);
+
+    if (call->executor == NULL || !tdm__executor_is_asynchronous(call->executor)) {
+        return tdm__fail(TDM_E_STATE,
+                         "only methods of an asynchronous class may keep their calls");
     }
-    settle(call);
-    if (status == TDM_OK) {
-        tdm__incoming_reply_pack(call->incoming, "");
-    } else {
-        tdm__incoming_fail(call->incoming, status, tdm_error_detail());
+    if (call->answered) {
+        return tdm__fail(TDM_E_STATE, "the call has been answered, there is nothing to keep");
     }
+    call->kept = true;
+    return TDM_OK;
 }
 
-static tdm_status run_method(const struct tdm_actor_class *actor_class, void *self,
-                             tdm_call *call)
+void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
 {
-    const char *name = tdm__incoming_method(call->incoming);
-    const struct tdm_method_entry *method = tdm__class_method(actor_class, name);
-    char methods[512];
-    struct tdm__span span;
-    uint32_t depth;
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(detail, sizeof(detail), format, args);
+    va_end(args);
+    (void)answer(call, &(struct tdm__answer){.status = status == TDM_OK ? TDM_E_METHOD : status,
+                                             .detail = detail});
+}
+
+/* ---- streams ---------------------------------------------------------------------------- */
+
+static bool item_may_leave(void *arg)
+{
+    tdm_call *call = arg;
+
+    return call->items_sent - call->items_taken < TDM_STREAM_ITEMS_AHEAD ||
+           tdm_call_is_canceled(call) != 0 || call->answered;
+}
+
+static tdm_status yield_packed(tdm_call *call, struct tdm_bytes packed)
+{
     tdm_status status;
+    TDM__ENTER(call->loop);
 
-    if (method == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
-                         actor_class->name, name,
-                         tdm__class_methods_text(actor_class, methods, sizeof(methods)));
+    if (call->executor == NULL || call->answered || !call->wants_items) {
+        return tdm__fail(TDM_E_STATE, call->executor != NULL && call->answered
+                                          ? "the stream has ended: its call is answered"
+                                          : "the caller asked for no stream");
     }
-    (void)tdm__fail(TDM_OK, "%s", ""); /* a method that fails silently has no detail */
-    tdm__span_begin(&span, method->name, call->incoming);
-    depth = call->loop == NULL ? 0 : tdm__loop_let_go(call->loop);
-    status = method->run(call, self);
-    tdm__span_end(&span, status);
-    if (call->loop != NULL) {
-        tdm__loop_take_back(call->loop, depth);
+    status = tdm__loop_run(call->loop, item_may_leave, call, call->deadline_ms);
+    if (status == TDM_E_TIMEOUT) {
+        return tdm__fail(status, "the caller's deadline passed while %d items waited for it",
+                         (int)TDM_STREAM_ITEMS_AHEAD);
     }
+    TDM_TRY(status);
+    if (tdm_call_is_canceled(call) != 0 || call->answered) {
+        return tdm__fail(TDM_E_CANCELED, "nobody takes the items any more");
+    }
+    TDM_TRY(tdm__incoming_item(call->incoming, call->items_sent + 1, packed));
+    call->items_sent++;
+    return TDM_OK;
+}
+
+tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    va_list args;
+
+    TDM_TRY(take_writer(&writer));
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    if (status == TDM_OK) {
+        status = yield_packed(call, tdm_writer_bytes(writer));
+    }
+    give_writer(writer);
     return status;
 }
 
-void tdm__call_run(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                   void *self, struct tdm__incoming *incoming)
-{
-    tdm_call call = {
-        .incoming = incoming, .deadline_ms = tdm__incoming_deadline(incoming), .loop = loop};
-    tdm_document *document = NULL;
-    tdm_status status = tdm__incoming_take_document(incoming, &document);
-
-    if (status == TDM_OK) {
-        status = tdm__holds_of_document(tdm_runtime_current(), document, &call.holds);
-    }
-    if (status == TDM_OK) {
-        call.arguments = tdm_document_root(document);
-        status = run_method(actor_class, self, &call);
-    }
-    answer_without_reply(&call, status);
-    tdm__holds_release(&call.holds);
-    tdm__holds_release(&call.replied_with);
-    tdm_document_destroy(document);
-}
+/* ---- the constructor -------------------------------------------------------------------- */
 
 tdm_status tdm__call_construct(struct tdm__loop *loop,
                                const struct tdm_actor_class *actor_class, void *self,

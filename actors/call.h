@@ -3,29 +3,69 @@
 #ifndef TDM_ACTORS_CALL_H
 #define TDM_ACTORS_CALL_H
 
+#include "actors/answer.h"
 #include "actors/objects/holds.h"
-#include "runtime/rpc/rpc.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 #include <tandem/actor.h>
 
-/* Lives on the stack of whoever runs the method. */
-struct tdm_call {
-    struct tdm__incoming *incoming; /* NULL for a constructor, and once it has been answered */
-    const tdm_value *arguments;     /* borrowed; they outlive the answer */
-    struct tdm__holds holds;        /* the references among them */
-    struct tdm__holds replied_with; /* those in the reply, until it is sent */
-    int64_t deadline_ms;
-    struct tdm__loop *loop; /* borrowed; let go of while the method runs; NULL in a test */
-    bool replied;
+struct tdm__caller;
+struct tdm__executor;
+struct tdm__lane;
+
+enum tdm__call_state {
+    TDM__CALL_HELD,    /* in its caller's list, or alone */
+    TDM__CALL_WAITING, /* in its lane */
+    TDM__CALL_RUNNING,
+    TDM__CALL_RETURNED /* from its method, or never to run */
 };
 
-/* Runs a method of `actor_class` and answers, whatever happens.  Takes `incoming`. */
-void tdm__call_run(struct tdm__loop *loop, const struct tdm_actor_class *actor_class,
-                   void *self, struct tdm__incoming *incoming);
+/* Freed when it has been answered, its method has returned, and nobody holds it.  Guarded by
+ * the loop's lock, but for what only the thread of its method uses. */
+struct tdm_call {
+    TAILQ_ENTRY(tdm_call) link;     /* in its lane's list or its caller's */
+    TAILQ_ENTRY(tdm_call) all_link; /* in the executor's */
+    struct tdm__loop *loop;         /* borrowed */
+    struct tdm__executor *executor; /* borrowed; NULL for a constructor, like what follows */
+    struct tdm__caller *caller;
+    struct tdm__lane *lane;
+    const struct tdm_method_entry *method;
+    struct tdm__incoming *incoming; /* NULL once the answer has left */
+    uint64_t sequence;
+    int64_t deadline_ms;
+    tdm_document *document; /* owned */
+    const tdm_value *arguments;
+    struct tdm__holds holds;        /* the references among them */
+    struct tdm__holds replied_with; /* those in the reply, until it is sent */
+    enum tdm__call_state state;
+    bool placed; /* its arrival is over */
+    bool kept;
+    bool answered;
+    bool wants_items;
+    bool is_loose; /* kept, and answered by the actor's end: somebody may have it still */
+    atomic_bool canceled;  /* by its caller */
+    atomic_bool abandoned; /* its connection has ended; it may be sent again */
+    uint64_t items_sent;
+    uint64_t items_taken;
+    uint32_t holds_count;
+    uint32_t answer_holds_count;
+    struct tdm__kept_answer *held_answer; /* owned */
+};
+
 /* Runs the constructor, if there is one. */
 tdm_status tdm__call_construct(struct tdm__loop *loop,
                                const struct tdm_actor_class *actor_class, void *self,
                                const tdm_value *arguments);
+
+/* For tdm__executor_on_answer(): the references among the arguments are this process's own by
+ * then, and those in the reply the caller's. */
+void tdm__call_links_leave(void *arg, tdm_call *call, struct tdm__answer *said);
+
+/* A thread that runs methods keeps memory for their replies; without it they are only slower.
+ */
+void tdm__call_thread_begin(void);
+void tdm__call_thread_end(void);
 
 #endif

@@ -42,12 +42,46 @@ const struct tdm_actor_class *tdm__class_find(const char *name)
     return NULL;
 }
 
-const struct tdm_method_entry *tdm__class_method(const struct tdm_actor_class *actor_class,
-                                                 const char *name)
+enum { SLOTS = 2 * TDM_METHODS_MAX };
+
+/* FNV-1a. */
+static uint32_t hash_of(const char *name)
 {
-    for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
-        if (strcmp(actor_class->methods[i].name, name) == 0) {
-            return &actor_class->methods[i];
+    uint32_t hash = 2166136261u;
+
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return hash;
+}
+
+void tdm__method_index_init(struct tdm__method_index *index,
+                            const struct tdm_actor_class *actor_class)
+{
+    const struct tdm_method_entry *methods = actor_class->methods;
+
+    *index = (struct tdm__method_index){.actor_class = actor_class};
+    for (uint32_t i = 0; i < TDM_METHODS_MAX && methods[i].name != NULL; i++) {
+        uint32_t slot = hash_of(methods[i].name) % SLOTS;
+
+        while (index->slots[slot] != 0) { /* at least half of them are free */
+            slot = (slot + 1) % SLOTS;
+        }
+        index->slots[slot] = (uint8_t)(i + 1);
+    }
+}
+
+const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
+                                                const char *name)
+{
+    uint32_t slot = hash_of(name) % SLOTS;
+
+    for (; index->slots[slot] != 0; slot = (slot + 1) % SLOTS) {
+        const struct tdm_method_entry *method =
+            &index->actor_class->methods[index->slots[slot] - 1];
+
+        if (strcmp(method->name, name) == 0) {
+            return method;
         }
     }
     return NULL;

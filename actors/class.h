@@ -3,15 +3,23 @@
 #ifndef TDM_ACTORS_CLASS_H
 #define TDM_ACTORS_CLASS_H
 
+#include <stdint.h>
 #include <tandem/actor.h>
 
 enum { TDM__CLASSES_MAX = 512 };
 
 /* NULL when there is none of that name. */
 const struct tdm_actor_class *tdm__class_find(const char *name);
+/* Where the methods of a class are, by a hash of their names. */
+struct tdm__method_index {
+    const struct tdm_actor_class *actor_class; /* borrowed */
+    uint8_t slots[2 * TDM_METHODS_MAX];        /* the method's place plus 1; 0: none */
+};
+void tdm__method_index_init(struct tdm__method_index *index,
+                            const struct tdm_actor_class *actor_class);
 /* NULL when the class has no such method. */
-const struct tdm_method_entry *tdm__class_method(const struct tdm_actor_class *actor_class,
-                                                 const char *name);
+const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
+                                                const char *name);
 /* "add, get" for messages; cut where the room ends. */
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);

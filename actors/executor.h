@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_EXECUTOR_H
 #define TDM_ACTORS_EXECUTOR_H
 
-#include "runtime/rpc/rpc.h"
+#include "actors/answer.h"
 
 #include <tandem/actor.h>
 
@@ -32,13 +32,17 @@ tdm_status tdm__executor_create(const struct tdm__executor_options *options,
 /* After tdm__executor_run().  NULL is allowed. */
 void tdm__executor_destroy(struct tdm__executor *executor);
 
-/* A call for the actor; takes it.  Answers at once what cannot be queued. */
+/* A call for the actor; takes it.  Answers at once what cannot be queued.  Nothing runs before
+ * tdm__executor_run(). */
 void tdm__executor_arrive(struct tdm__executor *executor, struct tdm__incoming *incoming);
 
 /* On the main thread: runs calls, or drives the loop for the threads that do, until the actor
  * is to end and has come to its end: methods have returned, what waits has been answered,
  * threads are joined. */
 void tdm__executor_run(struct tdm__executor *executor);
+
+/* Calls that wait. */
+uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
 
 /* The actor is to end.  `drain`: when all that has arrived is done, kept calls included; else
  * when the methods that run have returned, and the other calls fail with TDM_E_ACTOR_DIED. */
@@ -56,6 +60,10 @@ tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *a
 typedef void tdm__arrival_fn(void *arg, tdm_call *call);
 void tdm__executor_on_arrival(struct tdm__executor *executor, tdm__arrival_fn *fn, void *arg);
 
+/* Parses the arguments, if that has not been done: call->document (call.h), which the holder of
+ * a call may replace, with call->arguments. */
+tdm_status tdm__executor_parse(tdm_call *call);
+
 /* The method does not begin before as many releases.  Later calls of the same caller keep their
  * place behind it where methods run in order; calls of others go on.  A call that is held, or
  * whose answer is, stays in memory until it is released, also when it has been answered
@@ -65,14 +73,6 @@ void tdm__executor_release(tdm_call *call);
 /* The same; the call fails instead of running, unless it has been answered. */
 void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char *detail);
 
-/* What the caller will read. */
-struct tdm__answer {
-    tdm_status status;
-    const char *detail; /* of a failure */
-    struct tdm_bytes packed;
-    const int *fds; /* borrowed */
-    uint32_t fds_count;
-};
 /* Told of each answer before it leaves; may change it (what it points to then must stay until
  * the next answer), and may hold it: it is then copied, descriptors too, and leaves with the
  * last release. */
@@ -80,5 +80,11 @@ typedef void tdm__answer_fn(void *arg, tdm_call *call, struct tdm__answer *answe
 void tdm__executor_on_answer(struct tdm__executor *executor, tdm__answer_fn *fn, void *arg);
 void tdm__executor_hold_answer(tdm_call *call); /* in a tdm__answer_fn only */
 void tdm__executor_release_answer(tdm_call *call);
+
+/* ---- for call.c ------------------------------------------------------------------------- */
+
+bool tdm__executor_is_asynchronous(const struct tdm__executor *executor);
+/* Of a call not answered yet.  A kept call whose method has returned is gone then. */
+void tdm__executor_answer(tdm_call *call, const struct tdm__answer *answer);
 
 #endif

@@ -5,7 +5,7 @@
 #include "actors/bootstrap.h"
 #include "actors/call.h"
 #include "actors/class.h"
-#include "actors/mailbox.h"
+#include "actors/executor.h"
 #include "actors/objects/objects.h"
 #include "actors/observe.h"
 #include "actors/runtime.h"
@@ -24,19 +24,15 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { MAILBOX_CAPACITY = 100000, READY_TIMEOUT_MS = 10000 };
+enum { READY_TIMEOUT_MS = 10000 };
 
-/* Calls are put into the mailbox where they are read, and run from worker_loop(), one at a
- * time; a method that waits for others drives the loop, so new calls keep arriving behind it.
- */
 struct tdm__worker {
     tdm_runtime *runtime;
     struct tdm__bootstrap bootstrap;
     const struct tdm_actor_class *actor_class;
     void *self;
-    struct tdm__mailbox mailbox;
-    bool exiting; /* the daemon asked for an end in good order */
-    struct tdm__incoming *exit_call;
+    struct tdm__executor *executor; /* owned; NULL until the class is loaded */
+    bool unwanted;                  /* the daemon asked for an end before that */
     char unix_address[TDM__ADDRESS_BYTES];
     char tcp_address[TDM__ADDRESS_BYTES];
 };
@@ -49,20 +45,37 @@ _Noreturn void tdm__worker_abandoned(struct tdm__worker *worker)
 
 /* ---- calls that arrive ------------------------------------------------------------------ */
 
+/* The daemon asks for an end in good order: (drain?), false where it says nothing. */
+static void serve_exit(struct tdm__worker *worker, struct tdm__incoming *incoming)
+{
+    const tdm_value *arguments;
+    bool drain = false;
+
+    if (tdm__incoming_value(incoming, &arguments) == TDM_OK) {
+        drain = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    }
+    if (worker->executor != NULL) {
+        tdm__executor_end(worker->executor, drain);
+    } else {
+        worker->unwanted = true;
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
 static void serve(void *arg, struct tdm__incoming *incoming)
 {
     struct tdm__worker *worker = arg;
 
     if (tdm__id_equal(tdm__incoming_target(incoming), &worker->bootstrap.spec->id)) {
-        if (tdm__mailbox_push(&worker->mailbox, incoming) != TDM_OK) {
-            tdm__incoming_fail(incoming, TDM_E_AGAIN, tdm_error_detail());
-        }
+        tdm__executor_arrive(worker->executor, incoming);
     } else if (strcmp(tdm__incoming_method(incoming), "worker.exit") == 0 &&
                tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
-        worker->exiting = true;
-        tdm__incoming_reply_pack(incoming, "");
+        serve_exit(worker, incoming);
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
-               tdm__observe_serve(incoming, worker->mailbox.count)) {
+               tdm__observe_serve(incoming,
+                                  worker->executor == NULL
+                                      ? 0
+                                      : tdm__executor_waiting_count(worker->executor))) {
         return;
     } else if (!tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
@@ -70,25 +83,15 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     }
 }
 
-static bool something_to_do(void *arg)
+tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
 {
-    const struct tdm__worker *worker = arg;
+    TDM__LOCK(runtime);
 
-    return worker->mailbox.count > 0 || worker->exiting;
-}
-
-static void worker_loop(struct tdm__worker *worker)
-{
-    TDM__LOCK(worker->runtime);
-
-    while (!worker->exiting) {
-        struct tdm__incoming *incoming;
-
-        (void)tdm__loop_run(worker->runtime->loop, something_to_do, worker, TDM__NEVER);
-        while (!worker->exiting && (incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
-            tdm__call_run(worker->runtime->loop, worker->actor_class, worker->self, incoming);
-        }
+    if (runtime->worker == NULL) {
+        return tdm__fail(TDM_E_STATE, "this process is a driver, not an actor");
     }
+    tdm__executor_end(runtime->worker->executor, false);
+    return TDM_OK;
 }
 
 /* ---- beginning -------------------------------------------------------------------------- */
@@ -109,6 +112,22 @@ static tdm_status load_class(struct tdm__worker *worker)
         calloc(1, worker->actor_class->state_bytes == 0 ? 1 : worker->actor_class->state_bytes);
     if (worker->self == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%zu bytes of state", worker->actor_class->state_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make_executor(struct tdm__worker *worker)
+{
+    struct tdm__executor_options options = {.loop = worker->runtime->loop,
+                                            .actor_class = worker->actor_class,
+                                            .self = worker->self,
+                                            .max_concurrency =
+                                                worker->bootstrap.spec->max_concurrency};
+
+    TDM_TRY(tdm__executor_create(&options, &worker->executor));
+    tdm__executor_on_answer(worker->executor, tdm__call_links_leave, NULL);
+    if (worker->unwanted) {
+        tdm__executor_end(worker->executor, false);
     }
     return TDM_OK;
 }
@@ -139,6 +158,7 @@ static tdm_status construct(struct tdm__worker *worker)
     TDM__LOCK(worker->runtime);
 
     TDM_TRY(load_class(worker));
+    TDM_TRY(make_executor(worker));
     TDM_TRY(worker_listen(worker));
     TDM_TRY(tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes},
                                &arguments));
@@ -213,20 +233,18 @@ static tdm_status join_daemon(struct tdm__worker *worker)
  * and atexit handlers have their say. */
 _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
 {
-    struct tdm__incoming *incoming;
-
+    if (worker->executor != NULL && code != 0) {
+        tdm__executor_end(worker->executor, false);
+        tdm__executor_run(worker->executor);
+    }
     tdm__standby_stop(worker->runtime->standby); /* from here on this is the only thread */
     worker->runtime->standby = NULL;
-    while ((incoming = tdm__mailbox_pop(&worker->mailbox)) != NULL) {
-        tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED,
-                           "the actor ended before it came to this call");
-    }
     if (worker->self != NULL && worker->actor_class->destruct != NULL && code == 0) {
         worker->actor_class->destruct(worker->self);
     }
     tdm__runtime_run_stop_hooks(worker->runtime);
     free(worker->self);
-    tdm__mailbox_fini(&worker->mailbox);
+    tdm__executor_destroy(worker->executor);
     worker->runtime->worker = NULL; /* the daemon's end of the line may close now */
     tdm__runtime_destroy(worker->runtime);
     tdm__actor_spec_destroy(worker->bootstrap.spec);
@@ -240,7 +258,6 @@ _Noreturn static void worker_main(void)
 
     (void)setvbuf(stdout, NULL, _IOLBF, 0); /* a file, read while it grows */
     tdm__log_init("worker");
-    tdm__mailbox_init(&worker.mailbox, MAILBOX_CAPACITY);
     status = tdm__bootstrap_read(TDM__WORKER_BOOTSTRAP_FD, &worker.bootstrap);
     (void)close(TDM__WORKER_BOOTSTRAP_FD);
     if (status == TDM_OK) {
@@ -259,7 +276,7 @@ _Noreturn static void worker_main(void)
     if (report(&worker, status) != TDM_OK || status != TDM_OK) {
         worker_exit(&worker, 1);
     }
-    worker_loop(&worker);
+    tdm__executor_run(worker.executor);
     worker_exit(&worker, 0);
 }
 

@@ -27,6 +27,11 @@ const char *tdm_error_detail(void)
     return error_detail;
 }
 
+void tdm__error_clear(void)
+{
+    error_detail[0] = '\0';
+}
+
 tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
 {
     char text[TDM__ERROR_DETAIL_BYTES]; /* the arguments may point into error_detail */

@@ -14,6 +14,9 @@ enum { TDM__ERROR_DETAIL_BYTES = 3072 };
  */
 #define tdm__fail tdm_fail
 
+/* Forgets the recorded detail. */
+void tdm__error_clear(void);
+
 /* tdm__fail with ": " and strerror(error_number) added, for TDM_E_IO. */
 __attribute__((format(printf, 2, 3))) tdm_status tdm__fail_errno(int error_number,
                                                                  const char *format, ...);

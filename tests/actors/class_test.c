@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -38,16 +39,38 @@ static void a_class_is_found_by_its_name(void **state)
 static void a_method_is_found_by_its_name(void **state)
 {
     const struct tdm_actor_class *class = tdm__class_find("first_class");
+    struct tdm__method_index index;
     char text[64];
 
     (void)state;
-    assert_string_equal(tdm__class_method(class, "walk")->name, "walk");
-    assert_null(tdm__class_method(class, "fly"));
-    assert_null(tdm__class_method(tdm__class_find("empty_class"), "run"));
+    tdm__method_index_init(&index, class);
+    assert_ptr_equal(tdm__method_find(&index, "run"), &class->methods[0]);
+    assert_ptr_equal(tdm__method_find(&index, "walk"), &class->methods[1]);
+    assert_null(tdm__method_find(&index, "fly"));
+    tdm__method_index_init(&index, tdm__class_find("empty_class"));
+    assert_null(tdm__method_find(&index, "run"));
     assert_string_equal(tdm__class_methods_text(class, text, sizeof(text)), "run, walk");
     assert_string_equal(tdm__class_methods_text(class, text, 5), "run");
     assert_string_equal(
         tdm__class_methods_text(tdm__class_find("empty_class"), text, sizeof(text)), "");
+}
+
+static void a_full_class_finds_each_of_its_methods(void **state)
+{
+    static char names[TDM_METHODS_MAX][8];
+    struct tdm_actor_class class = {.name = "full_class"};
+    struct tdm__method_index index;
+
+    (void)state;
+    for (int i = 0; i < TDM_METHODS_MAX; i++) {
+        (void)snprintf(names[i], sizeof(names[i]), "m%d", i);
+        class.methods[i].name = names[i];
+    }
+    tdm__method_index_init(&index, &class);
+    for (int i = 0; i < TDM_METHODS_MAX; i++) {
+        assert_ptr_equal(tdm__method_find(&index, names[i]), &class.methods[i]);
+    }
+    assert_null(tdm__method_find(&index, "m32"));
 }
 
 /* The program ends with SIGABRT, without a core file. */
@@ -87,6 +110,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_class_is_found_by_its_name),
         cmocka_unit_test(a_method_is_found_by_its_name),
+        cmocka_unit_test(a_full_class_finds_each_of_its_methods),
         cmocka_unit_test(a_mistaken_class_ends_its_program),
     };
 

@@ -1,0 +1,76 @@
+/* answer.c - what a call is answered with, and copies of it that are kept. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/answer.h"
+
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tdm_status duplicate(struct tdm__kept_answer *kept, const struct tdm__answer *answer)
+{
+    for (uint32_t i = 0; i < answer->fds_count; i++) {
+        kept->fds[i] = fcntl(answer->fds[i], F_DUPFD_CLOEXEC, 0);
+        if (kept->fds[i] < 0) {
+            return tdm__fail_errno(errno, "descriptor %u of a reply", i);
+        }
+        kept->answer.fds_count++;
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__answer_keep(const struct tdm__answer *answer,
+                            struct tdm__kept_answer **kept_out)
+{
+    const void *bytes = answer->status == TDM_OK ? answer->packed.data : answer->detail;
+    size_t size_bytes =
+        answer->status == TDM_OK ? answer->packed.size_bytes : strlen(answer->detail) + 1;
+    struct tdm__kept_answer *kept = malloc(sizeof(*kept) + size_bytes);
+    tdm_status status;
+
+    if (kept == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a copy of a reply of %zu bytes", size_bytes);
+    }
+    kept->sequence = 0;
+    kept->size_bytes = sizeof(*kept) + size_bytes;
+    if (size_bytes > 0) {
+        memcpy(kept->bytes, bytes, size_bytes);
+    }
+    kept->answer =
+        (struct tdm__answer){.status = answer->status, .detail = "", .fds = kept->fds};
+    if (answer->status == TDM_OK) {
+        kept->answer.packed = (struct tdm_bytes){kept->bytes, size_bytes};
+    } else {
+        kept->answer.detail = kept->bytes;
+    }
+    status = duplicate(kept, answer);
+    if (status != TDM_OK) {
+        tdm__kept_answer_destroy(kept);
+        return status;
+    }
+    *kept_out = kept;
+    return TDM_OK;
+}
+
+void tdm__kept_answer_destroy(struct tdm__kept_answer *kept)
+{
+    if (kept == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < kept->answer.fds_count; i++) {
+        (void)close(kept->fds[i]);
+    }
+    free(kept);
+}
+
+void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming)
+{
+    if (answer->status == TDM_OK) {
+        tdm__incoming_reply(incoming, answer->packed, answer->fds, answer->fds_count);
+    } else {
+        tdm__incoming_fail(incoming, answer->status, answer->detail);
+    }
+}

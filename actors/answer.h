@@ -1,0 +1,35 @@
+/* answer.h - what a call is answered with, and copies of it that are kept. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_ANSWER_H
+#define TDM_ACTORS_ANSWER_H
+
+#include "runtime/rpc/rpc.h"
+
+#include <sys/queue.h>
+
+/* What the caller will read. */
+struct tdm__answer {
+    tdm_status status;
+    const char *detail; /* of a failure */
+    struct tdm_bytes packed;
+    const int *fds; /* borrowed */
+    uint32_t fds_count;
+};
+
+/* A copy of its own, with duplicates of the descriptors. */
+struct tdm__kept_answer {
+    TAILQ_ENTRY(tdm__kept_answer) link;
+    uint64_t sequence;
+    size_t size_bytes; /* of memory */
+    struct tdm__answer answer;
+    int fds[TDM__RPC_FDS_MAX]; /* owned */
+    char bytes[];              /* the packed value, or the detail */
+};
+
+tdm_status tdm__answer_keep(const struct tdm__answer *answer,
+                            struct tdm__kept_answer **kept_out);
+void tdm__kept_answer_destroy(struct tdm__kept_answer *kept); /* NULL is allowed */
+/* Answers `incoming`, which is gone then. */
+void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming);
+
+#endif
