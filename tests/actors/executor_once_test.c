@@ -1,0 +1,312 @@
+/* executor_once_test.c - calls that come again, streams, calls and answers that are held. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/exec_world.h"
+
+#include "actors/call.h"
+#include "runtime/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- at most once ----------------------------------------------------------------------- */
+
+static void resend(struct tdm__request *request, uint64_t sequence, uint64_t acknowledged,
+                   struct pair_answer *answer)
+{
+    request->sequence = sequence;
+    request->acknowledged = acknowledged;
+    exec_send(0, request, answer);
+}
+
+static void a_call_that_ran_is_answered_again_and_not_run(void **state)
+{
+    struct tdm__request request = exec_request("note", 7);
+    struct pair_answer first;
+    struct pair_answer again;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    resend(&request, 1, 0, &first);
+    assert_int_equal(exec_outcome(&first), TDM_OK);
+    exec_cut(0);
+    exec_connect(0);
+    resend(&request, 1, 0, &again);
+    assert_int_equal(exec_outcome(&again), TDM_OK);
+    assert_int_equal(again.hash, first.hash);
+    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    resend(&request, 2, 1, &again);
+    assert_int_equal(exec_outcome(&again), TDM_OK);
+    assert_int_equal(atomic_load(&exec_did.notes_count), 2);
+    resend(&request, 1, 0, &again); /* it has been acknowledged: no honest caller sends it */
+    assert_int_equal(exec_outcome(&again), TDM_E_PROTOCOL);
+    assert_int_equal(atomic_load(&exec_did.notes_count), 2);
+    exec_close();
+}
+
+static void a_failure_is_kept_like_any_answer(void **state)
+{
+    struct tdm__request request = exec_request("note", 7);
+    struct pair_answer answer;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    request.packed = pair_text("no number");
+    resend(&request, 1, 0, &answer);
+    assert_int_equal(exec_outcome(&answer), TDM_E_TYPE);
+    request.packed = exec_number(1);
+    resend(&request, 1, 0, &answer);
+    assert_int_equal(exec_outcome(&answer), TDM_E_TYPE);
+    assert_non_null(strstr(answer.detail, "wanted an integer"));
+    exec_close();
+}
+
+static void a_call_that_runs_is_answered_where_it_came_last(void **state)
+{
+    struct tdm__request request = exec_request("gate", 0);
+    struct pair_answer first;
+    struct pair_answer again;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    resend(&request, 1, 0, &first);
+    exec_await(&exec_did.inside, 1);
+    exec_cut(0);
+    assert_int_equal(exec_outcome(&first), TDM_E_CLOSED);
+    exec_connect(0);
+    resend(&request, 1, 0, &again);
+    request.method = "note";
+    resend(&request, 2, 0, &first);
+    (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__deadline_in(5));
+    atomic_store(&exec_did.open, true);
+    assert_int_equal(exec_outcome(&again), TDM_OK);
+    assert_int_equal(exec_outcome(&first), TDM_OK);
+    assert_int_equal(atomic_load(&exec_did.inside), 0);
+    exec_close();
+}
+
+static void callers_have_sequences_of_their_own(void **state)
+{
+    struct tdm__request request = exec_request("note", 7);
+    struct pair_answer answers[CALLERS];
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    request.sequence = 1;
+    for (int i = 0; i < CALLERS; i++) {
+        exec_send(i, &request, &answers[i]);
+        assert_int_equal(exec_outcome(&answers[i]), TDM_OK);
+    }
+    assert_int_equal(atomic_load(&exec_did.notes_count), CALLERS);
+    exec_close();
+}
+
+/* ---- streams ---------------------------------------------------------------------------- */
+
+static atomic_int items_count;
+static struct pair_answer streamed;
+
+static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
+{
+    (void)arg;
+    (void)item;
+    atomic_store(&items_count, (int)index);
+}
+
+static uint64_t begin_stream(uint8_t items)
+{
+    struct tdm__request request = exec_request("count", items);
+
+    atomic_store(&items_count, 0);
+    request.on_item = on_item;
+    return exec_send(0, &request, &streamed);
+}
+
+static void a_stream_is_no_more_than_some_items_ahead(void **state)
+{
+    uint64_t call_id;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    call_id = begin_stream(50);
+    for (int taken = 0; taken < 50; taken++) {
+        int ahead = taken + TDM_STREAM_ITEMS_AHEAD < 50 ? taken + TDM_STREAM_ITEMS_AHEAD : 50;
+
+        exec_await(&items_count, ahead);
+        (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__clock_ms());
+        assert_int_equal(atomic_load(&exec_did.yielded), ahead);
+        if (taken < 49) {
+            TDM__ENTER(exec_world.loop);
+            tdm__conn_credit(exec_world.conns[0], call_id, (uint64_t)taken + 1);
+        }
+    }
+    assert_int_equal(exec_outcome(&streamed), TDM_OK);
+    exec_close();
+}
+
+static void a_stream_that_nobody_takes_ends(void **state)
+{
+    uint64_t call_id;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    call_id = begin_stream(50);
+    exec_await(&items_count, TDM_STREAM_ITEMS_AHEAD);
+    exec_cancel(0, call_id);
+    assert_int_equal(exec_outcome(&streamed), TDM_E_CANCELED);
+    (void)begin_stream(50);
+    exec_await(&items_count, TDM_STREAM_ITEMS_AHEAD);
+    exec_cut(0);
+    exec_await(&exec_did.streams_ended, 2);
+    assert_int_equal(atomic_load(&exec_did.yield_status), TDM_E_CANCELED);
+    exec_close();
+}
+
+static void who_asked_for_no_stream_gets_none(void **state)
+{
+    struct pair_answer answer;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    (void)exec_call(0, "count", 3, &answer);
+    assert_int_equal(exec_outcome(&answer), TDM_E_STATE);
+    exec_close();
+}
+
+/* ---- holding ---------------------------------------------------------------------------- */
+
+static tdm_call *held;
+
+static void hold_sevens(void *arg, tdm_call *arrived)
+{
+    (void)arg;
+    assert_int_equal(tdm__executor_parse(arrived), TDM_OK);
+    if (tdm_value_int(tdm_value_at(arrived->arguments, 0), 0) == 7) {
+        tdm__executor_hold(arrived);
+        held = arrived;
+    }
+}
+
+static void open_with_holds(const struct tdm_actor_class *actor_class)
+{
+    exec_open(actor_class, 0);
+    TDM__ENTER(exec_world.loop);
+    tdm__executor_on_arrival(exec_did.executor, hold_sevens, NULL);
+}
+
+static void a_held_call_holds_up_its_own_caller_only(void **state)
+{
+    struct pair_answer answers[3];
+    struct pair_answer other;
+
+    (void)state;
+    open_with_holds(&exec_plain);
+    (void)exec_call(0, "note", 7, &answers[0]);
+    (void)exec_call(0, "note", 8, &answers[1]);
+    (void)exec_call(0, "note", 9, &answers[2]);
+    (void)exec_call(1, "note", 1, &other);
+    assert_int_equal(exec_outcome(&other), TDM_OK);
+    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    {
+        TDM__ENTER(exec_world.loop);
+        tdm__executor_release(held);
+    }
+    assert_int_equal(exec_outcome(&answers[2]), TDM_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(exec_did.notes[1 + i], 7 + i);
+    }
+    exec_close();
+}
+
+static void a_held_call_holds_up_nobody_where_order_is_free(void **state)
+{
+    struct pair_answer answers[2];
+
+    (void)state;
+    open_with_holds(&exec_grouped);
+    (void)exec_call(0, "note", 7, &answers[0]);
+    (void)exec_call(0, "note", 8, &answers[1]);
+    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    {
+        TDM__ENTER(exec_world.loop);
+        tdm__executor_release_failed(held, TDM_E_OWNER_DIED, "its argument is lost");
+    }
+    assert_int_equal(exec_outcome(&answers[0]), TDM_E_OWNER_DIED);
+    assert_string_equal(answers[0].detail, "its argument is lost");
+    assert_int_equal(atomic_load(&exec_did.notes_count), 1);
+    exec_close();
+}
+
+static void a_held_call_can_be_canceled(void **state)
+{
+    struct pair_answer answers[2];
+    uint64_t call_id;
+
+    (void)state;
+    open_with_holds(&exec_plain);
+    call_id = exec_call(0, "note", 7, &answers[0]);
+    (void)exec_call(0, "note", 8, &answers[1]);
+    exec_cancel(0, call_id);
+    assert_int_equal(exec_outcome(&answers[0]), TDM_E_CANCELED);
+    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    {
+        TDM__ENTER(exec_world.loop);
+        tdm__executor_release(held); /* as its fetch ends */
+    }
+    exec_close();
+}
+
+static void hold_answer(void *arg, tdm_call *answered, struct tdm__answer *answer)
+{
+    (void)arg;
+    (void)answer;
+    tdm__executor_hold_answer(answered);
+    held = answered;
+    (void)atomic_fetch_add(&exec_did.canceled, 1);
+}
+
+static void an_answer_may_wait(void **state)
+{
+    struct pair_answer answer;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    {
+        TDM__ENTER(exec_world.loop);
+        tdm__executor_on_answer(exec_did.executor, hold_answer, NULL);
+    }
+    (void)exec_call(0, "note", 3, &answer);
+    exec_await(&exec_did.canceled, 1);
+    (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__deadline_in(5));
+    assert_int_equal(answer.count, 0);
+    {
+        TDM__ENTER(exec_world.loop);
+        tdm__executor_release_answer(held);
+    }
+    assert_int_equal(exec_outcome(&answer), TDM_OK);
+    assert_int_equal(answer.size_bytes, 2);
+    exec_close();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_call_that_ran_is_answered_again_and_not_run),
+        cmocka_unit_test(a_failure_is_kept_like_any_answer),
+        cmocka_unit_test(a_call_that_runs_is_answered_where_it_came_last),
+        cmocka_unit_test(callers_have_sequences_of_their_own),
+        cmocka_unit_test(a_stream_is_no_more_than_some_items_ahead),
+        cmocka_unit_test(a_stream_that_nobody_takes_ends),
+        cmocka_unit_test(who_asked_for_no_stream_gets_none),
+        cmocka_unit_test(a_held_call_holds_up_its_own_caller_only),
+        cmocka_unit_test(a_held_call_holds_up_nobody_where_order_is_free),
+        cmocka_unit_test(a_held_call_can_be_canceled),
+        cmocka_unit_test(an_answer_may_wait),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
