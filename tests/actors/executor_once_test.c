@@ -138,7 +138,8 @@ static void a_stream_is_no_more_than_some_items_ahead(void **state)
 
         exec_await(&items_count, ahead);
         (void)tdm__loop_run(exec_world.loop, NULL, NULL, tdm__clock_ms());
-        assert_int_equal(atomic_load(&exec_did.yielded), ahead);
+        assert_int_equal(atomic_load(&items_count), ahead);
+        assert_true(atomic_load(&exec_did.yielded) <= ahead);
         if (taken < 49) {
             TDM__ENTER(exec_world.loop);
             tdm__conn_credit(exec_world.conns[0], call_id, (uint64_t)taken + 1);
