@@ -44,7 +44,7 @@ struct tdm_call {
     bool kept;
     bool answered;
     bool wants_items;
-    bool is_loose; /* kept, and answered by the actor's end: somebody may have it still */
+    bool is_loose;         /* stays until the executor goes: somebody may have it still */
     atomic_bool canceled;  /* by its caller */
     atomic_bool abandoned; /* its connection has ended; it may be sent again */
     uint64_t items_sent;

@@ -509,17 +509,16 @@ static bool has_ended(struct tdm__executor *executor)
  * until he has had his last chance, in the class's destruct. */
 static void fail_all(struct tdm__executor *executor)
 {
-    tdm_call *next;
+    tdm_call *call;
 
-    for (tdm_call *call = TAILQ_FIRST(&executor->calls); call != NULL; call = next) {
-        next = TAILQ_NEXT(call, all_link);
+    TAILQ_FOREACH(call, &executor->calls, all_link)
+    {
+        call->is_loose = true;
         if (is_in_line(call)) {
             leave_line(call);
             answer_failure(call, TDM_E_ACTOR_DIED,
                            "the actor ended before it came to this call");
-            call->is_loose = true; /* `next` may not go with it */
         } else if (!call->answered) {
-            call->is_loose = true;
             answer_failure(call, TDM_E_ACTOR_DIED, "the actor ended before it answered");
         }
     }
@@ -664,19 +663,19 @@ tdm_status tdm__executor_create(const struct tdm__executor_options *options,
 
 void tdm__executor_destroy(struct tdm__executor *executor)
 {
-    tdm_call *call;
+    tdm_call *next;
 
     if (executor == NULL) {
         return;
     }
     TDM__ENTER(executor->loop);
-    while ((call = TAILQ_FIRST(&executor->calls)) != NULL) {
+    for (tdm_call *call = TAILQ_FIRST(&executor->calls); call != NULL; call = next) {
+        next = TAILQ_NEXT(call, all_link);
         TDM_ASSERT(call->answered);
         if (call->held_answer != NULL) {
             send_answer(call, &call->held_answer->answer); /* who held it will not release it */
             tdm__kept_answer_destroy(call->held_answer);
         }
-        TAILQ_REMOVE(&executor->calls, call, all_link);
         tdm_document_destroy(call->document);
         free(call);
     }

@@ -140,10 +140,10 @@ static void who_is_silent_for_long_is_forgotten(void **state)
     keep(busy, 1, "somebody might");
     busy->calls_count = 1;
     silent->heard = false;
-    silent->silent_since_ms = callers.swept_ms - 6 * 60 * 1000;
+    silent->silent_since_ms = callers.swept_ms - INT64_C(360000);
     busy->heard = false;
     busy->silent_since_ms = silent->silent_since_ms;
-    callers.swept_ms -= 2 * 60 * 1000;
+    callers.swept_ms -= INT64_C(120000);
     (void)caller_of(peer(TDM__PEER_DRIVER, 9, 0, 9)); /* a new one: time to sweep */
     assert_null(tdm__caller_answer(caller_of(peer(TDM__PEER_DRIVER, 1, 0, 1)), 1));
     assert_ptr_equal(caller_of(peer(TDM__PEER_DRIVER, 1, 0, 2)), busy);

@@ -61,6 +61,6 @@ tdm_status exec_outcome(struct pair_answer *answer);
 void exec_cancel(int caller, uint64_t call_id);
 /* Cuts the connection, and makes a new one. */
 void exec_cut(int caller);
-void exec_connect(int caller);
+void exec_connect(int index);
 
 #endif
