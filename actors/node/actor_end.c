@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { QUICK_MS = 10000, BACK_OFF_MS = 50, BACK_OFF_MS_MAX = 10000 };
@@ -97,6 +98,11 @@ static void clear_away(struct actor_entry *entry, int64_t pid)
     }
 }
 
+static bool was_own_will(int wait_status)
+{
+    return WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+}
+
 void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker,
                                    int wait_status)
 {
@@ -112,7 +118,8 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
                                      .oom = &node->oom,
                                      .output = worker->output};
     bool restarts = !node->stopping && entry->state != ACTOR_ENDING &&
-                    !entry->construction_failed && tdm__actor_entry_may_restart(entry);
+                    !entry->construction_failed && !was_own_will(wait_status) &&
+                    tdm__actor_entry_may_restart(entry);
     char text[TDM__DEATH_BYTES];
 
     tdm__death_write(&death, text);

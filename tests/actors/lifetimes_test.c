@@ -230,6 +230,22 @@ static void a_constructor_that_fails_again_is_the_death(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void an_exit_of_its_own_is_no_accident(void **state)
+{
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    struct tdm_actor_info info;
+    struct life life;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm__id_parse(info.id, &life.id), TDM_OK);
+    assert_int_equal(tdm_actor_call(actor, "exit", NULL, "i", (int64_t)0), TDM_OK);
+    assert_true(world_process_ends(info.pid, PATIENCE_MS));
+    assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "exit code 0"));
+    tdm_actor_destroy(actor);
+}
+
 static void a_released_actor_ends_in_good_order(void **state)
 {
     struct life life;
@@ -341,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_kill_ends_also_what_is_being_restarted),
         cmocka_unit_test(a_kill_may_allow_the_restart),
         cmocka_unit_test(a_constructor_that_fails_again_is_the_death),
+        cmocka_unit_test(an_exit_of_its_own_is_no_accident),
         cmocka_unit_test(a_released_actor_ends_in_good_order),
         cmocka_unit_test(who_has_the_name_is_given_if_asked_for),
         cmocka_unit_test(one_that_does_not_answer_is_killed),
