@@ -43,6 +43,8 @@ tdm_status tdm__answer_keep(const struct tdm__answer *answer,
         (struct tdm__answer){.status = answer->status, .detail = "", .fds = kept->fds};
     if (answer->status == TDM_OK) {
         kept->answer.packed = (struct tdm_bytes){kept->bytes, size_bytes};
+        kept->answer.large = answer->large;
+        tdm__large_retain(answer->large);
     } else {
         kept->answer.detail = kept->bytes;
     }
@@ -63,12 +65,15 @@ void tdm__kept_answer_destroy(struct tdm__kept_answer *kept)
     for (uint32_t i = 0; i < kept->answer.fds_count; i++) {
         (void)close(kept->fds[i]);
     }
+    tdm__large_release(kept->answer.large);
     free(kept);
 }
 
 void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming)
 {
-    if (answer->status == TDM_OK) {
+    if (answer->large != NULL) {
+        tdm__large_reply(answer->large, tdm_runtime_current(), incoming);
+    } else if (answer->status == TDM_OK) {
         tdm__incoming_reply(incoming, answer->packed, answer->fds, answer->fds_count);
     } else {
         tdm__incoming_fail(incoming, answer->status, answer->detail);

@@ -3,7 +3,7 @@
 #ifndef TDM_ACTORS_ANSWER_H
 #define TDM_ACTORS_ANSWER_H
 
-#include "runtime/rpc/rpc.h"
+#include "actors/objects/large.h"
 
 #include <sys/queue.h>
 
@@ -12,11 +12,12 @@ struct tdm__answer {
     tdm_status status;
     const char *detail; /* of a failure */
     struct tdm_bytes packed;
-    const int *fds; /* borrowed */
+    struct tdm__large *large; /* borrowed; if there is one, it is the value instead */
+    const int *fds;           /* borrowed */
     uint32_t fds_count;
 };
 
-/* A copy of its own, with duplicates of the descriptors. */
+/* A copy of its own, with duplicates of the descriptors; a large value is counted. */
 struct tdm__kept_answer {
     TAILQ_ENTRY(tdm__kept_answer) link;
     uint64_t sequence;

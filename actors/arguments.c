@@ -3,6 +3,7 @@
 #include "actors/arguments.h"
 
 #include "actors/handle.h"
+#include "actors/objects/large.h"
 #include "actors/objects/objects.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -12,12 +13,15 @@
 #include <string.h>
 
 struct tdm__arguments {
-    tdm_runtime *runtime;    /* borrowed; NULL for arguments that came packed */
-    tdm_writer *packed;      /* owned; with holes where values of references belong */
-    tdm_writer *first;       /* owned; whose holes for references and handles are filled by now;
-                              * the list of the other holes lives there */
-    tdm_writer *filled;      /* owned; NULL until the holes are filled */
-    struct tdm__holes holes; /* for values */
+    tdm_runtime *runtime; /* borrowed; NULL for arguments that came packed */
+    tdm_writer *packed;   /* owned; with holes where values of references belong */
+    tdm_writer *first;    /* owned; whose holes for references and handles are filled by now;
+                           * the list of the other holes lives there */
+    tdm_writer *filled;   /* owned; NULL until the holes are filled */
+    struct tdm__large *large; /* counted; instead of `packed`, where that is large */
+    tdm_writer *told;         /* owned; where the large ones lie */
+    int fd;                   /* borrowed; with which to say so */
+    struct tdm__holes holes;  /* for values */
     struct tdm__holds values; /* the references whose values are arguments */
     struct tdm__holds passed; /* what is passed on: kept until the call is answered */
     bool opaque;              /* values that came packed may pass more on */
@@ -104,6 +108,22 @@ static tdm_status hold_opaque(struct tdm__arguments *arguments, struct tdm_bytes
     return tdm__holds_of_packed(arguments->runtime, packed, &arguments->passed);
 }
 
+static tdm_status arguments_fill(struct tdm__arguments *arguments, const char *format,
+                                 va_list args)
+{
+    arguments->opaque = strpbrk(format, "vp") != NULL;
+    TDM_TRY(tdm__large_pack(arguments->runtime, format, args, &arguments->large));
+    if (arguments->large != NULL) {
+        return hold_opaque(arguments, tdm__large_bytes(arguments->large));
+    }
+    TDM_TRY(tdm__pack_with_holes(arguments->packed, format, args, &arguments->holes));
+    TDM_TRY(hold_values(arguments));
+    TDM_TRY(fill_links(arguments));
+    return arguments->holes.count > 0
+               ? TDM_OK
+               : hold_opaque(arguments, tdm_writer_bytes(arguments->packed));
+}
+
 tdm_status tdm__arguments_make(tdm_runtime *runtime, const char *format, va_list args,
                                struct tdm__arguments **arguments_out)
 {
@@ -111,17 +131,7 @@ tdm_status tdm__arguments_make(tdm_runtime *runtime, const char *format, va_list
     tdm_status status;
 
     TDM_TRY(arguments_create(runtime, &arguments));
-    arguments->opaque = strpbrk(format, "vp") != NULL;
-    status = tdm__pack_with_holes(arguments->packed, format, args, &arguments->holes);
-    if (status == TDM_OK) {
-        status = hold_values(arguments);
-    }
-    if (status == TDM_OK) {
-        status = fill_links(arguments);
-    }
-    if (status == TDM_OK && arguments->holes.count == 0) {
-        status = hold_opaque(arguments, tdm_writer_bytes(arguments->packed));
-    }
+    status = arguments_fill(arguments, format, args);
     if (status != TDM_OK) {
         tdm__arguments_destroy(arguments);
         return status;
@@ -155,28 +165,16 @@ tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packe
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-static void drop_bytes(struct tdm__arguments *arguments)
-{
-    tdm_writer_destroy(arguments->packed);
-    tdm_writer_destroy(arguments->first);
-    tdm_writer_destroy(arguments->filled);
-    arguments->packed = NULL;
-    arguments->first = NULL;
-    arguments->filled = NULL;
-}
-
-void tdm__arguments_sent(struct tdm__arguments *arguments)
-{
-    drop_bytes(arguments);
-    arguments->holes = (struct tdm__holes){0};
-}
-
 void tdm__arguments_destroy(struct tdm__arguments *arguments)
 {
     if (arguments == NULL) {
         return;
     }
-    drop_bytes(arguments);
+    tdm_writer_destroy(arguments->packed);
+    tdm_writer_destroy(arguments->first);
+    tdm_writer_destroy(arguments->filled);
+    tdm_writer_destroy(arguments->told);
+    tdm__large_release(arguments->large);
     tdm__holds_release(&arguments->values);
     tdm__holds_release(&arguments->passed);
     free(arguments);
@@ -223,14 +221,34 @@ static tdm_status fill_values(struct tdm__arguments *arguments)
     return hold_opaque(arguments, tdm_writer_bytes(arguments->filled));
 }
 
-tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm_bytes *packed_out)
+static tdm_status lend(struct tdm__arguments *arguments, struct tdm__conn *local,
+                       struct tdm__request *request)
+{
+    tdm_writer_destroy(arguments->told); /* from when the call was sent before */
+    arguments->told = NULL;
+    TDM_TRY(tdm_writer_create(&arguments->told));
+    TDM_TRY(tdm__large_lend(arguments->large, local, arguments->told, &arguments->fd));
+    request->packed = tdm_writer_bytes(arguments->told);
+    request->fds = &arguments->fd;
+    request->fds_count = 1;
+    return TDM_OK;
+}
+
+tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *local,
+                               struct tdm__request *request)
 {
     TDM_ASSERT(tdm__arguments_ready(arguments));
-    if (arguments->holes.count == 0) {
-        *packed_out = tdm_writer_bytes(arguments->packed);
-        return TDM_OK;
+    if (arguments->holes.count > 0 && arguments->filled == NULL) {
+        TDM_TRY(fill_values(arguments));
     }
-    TDM_TRY(fill_values(arguments));
-    *packed_out = tdm_writer_bytes(arguments->filled);
-    return TDM_OK;
+    if (arguments->large == NULL) {
+        request->packed = tdm_writer_bytes(arguments->holes.count > 0 ? arguments->filled
+                                                                      : arguments->packed);
+        if (local != NULL) {
+            TDM_TRY(tdm__large_copy(arguments->runtime, request->packed, &arguments->large));
+        }
+    } else {
+        request->packed = tdm__large_bytes(arguments->large);
+    }
+    return arguments->large == NULL || local == NULL ? TDM_OK : lend(arguments, local, request);
 }

@@ -16,15 +16,15 @@ tdm_status tdm__arguments_make(tdm_runtime *runtime, const char *format, va_list
 /* Copies one packed array. */
 tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packed,
                                     struct tdm__arguments **arguments_out);
-/* The call is on its way: the bytes may go, what they refer to stays until the call is answered
- * (destroy).  A call that may be sent again keeps them. */
-void tdm__arguments_sent(struct tdm__arguments *arguments);
-void tdm__arguments_destroy(struct tdm__arguments *arguments); /* NULL is allowed */
+/* When the call is answered: until then it may be sent again.  NULL is allowed. */
+void tdm__arguments_destroy(struct tdm__arguments *arguments);
 
 /* Are all references done? */
 bool tdm__arguments_ready(const struct tdm__arguments *arguments);
-/* The packed array, once ready; a reference that failed fails it with its own status and
- * detail. Borrowed until destroy. */
-tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm_bytes *packed_out);
+/* The payload and descriptors of the request, once ready; a reference that failed fails it with
+ * its own status and detail.  Large arguments are lent over `local`, a connection to a process
+ * of this node (NULL: none).  All borrowed until destroy. */
+tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *local,
+                               struct tdm__request *request);
 
 #endif

@@ -3,6 +3,7 @@
 #include "actors/call.h"
 
 #include "actors/executor.h"
+#include "actors/objects/large.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -128,33 +129,73 @@ void tdm__call_links_leave(void *arg, tdm_call *call, struct tdm__answer *said)
     tdm__reply_keeps(tdm_runtime_current(), call->incoming, &call->replied_with);
 }
 
+/* Takes `large`; without one, the reply is `packed`. */
+static tdm_status reply(tdm_call *call, struct tdm__large *large, struct tdm_bytes packed)
+{
+    const struct tdm__answer said = {.detail = "", .packed = packed, .large = large};
+    tdm_status status = TDM_OK;
+
+    if (call->replied_with.count == 0) {
+        status = tdm__holds_of_packed(tdm_runtime_current(),
+                                      large == NULL ? packed : tdm__large_bytes(large),
+                                      &call->replied_with);
+    }
+    if (status == TDM_OK) {
+        status = answer(call, &said);
+    }
+    tdm__large_release(large);
+    return status;
+}
+
+/* A process without a runtime (a test) has no memory for large values. */
+static bool may_be_large(const tdm_call *call)
+{
+    return call->executor != NULL && tdm_runtime_current() != NULL;
+}
+
 tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
+    struct tdm__large *large = NULL;
     TDM__ENTER(call->loop);
 
     TDM_TRY(check_unanswered(call));
-    if (call->replied_with.count == 0) {
-        TDM_TRY(tdm__holds_of_packed(tdm_runtime_current(), packed_array, &call->replied_with));
+    if (may_be_large(call)) {
+        TDM_TRY(tdm__large_copy(tdm_runtime_current(), packed_array, &large));
     }
-    return answer(call, &(struct tdm__answer){.detail = "", .packed = packed_array});
+    return reply(call, large, packed_array);
 }
 
-tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
+static tdm_status reply_small(tdm_call *call, const char *format, va_list args)
 {
     tdm_writer *writer;
     tdm_status status;
-    va_list args;
-    TDM__ENTER(call->loop);
 
-    TDM_TRY(check_unanswered(call));
     TDM_TRY(take_writer(&writer));
-    va_start(args, format);
     status = tdm__links_pack(tdm_runtime_current(), writer, format, args, &call->replied_with);
-    va_end(args);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }
     give_writer(writer);
+    return status;
+}
+
+tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
+{
+    struct tdm__large *large = NULL;
+    tdm_status status = TDM_OK;
+    va_list args;
+    TDM__ENTER(call->loop);
+
+    TDM_TRY(check_unanswered(call));
+    va_start(args, format);
+    if (may_be_large(call)) {
+        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
+    }
+    if (status == TDM_OK) {
+        status = large == NULL ? reply_small(call, format, args)
+                               : reply(call, large, (struct tdm_bytes){NULL, 0});
+    }
+    va_end(args);
     return status;
 }
 

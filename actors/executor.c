@@ -6,6 +6,7 @@
 #include "actors/caller.h"
 #include "actors/class.h"
 #include "actors/lane.h"
+#include "actors/objects/large.h"
 #include "actors/observe.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -57,13 +58,29 @@ static void call_settle(tdm_call *call)
     free(call);
 }
 
+/* A connection of one node ends with one of its processes only: a large value that went over it
+ * need not stay in memory in case it is asked for again. */
+static const struct tdm__answer *answer_to_keep(const tdm_call *call,
+                                                const struct tdm__answer *answer)
+{
+    static const struct tdm__answer gone = {
+        .status = TDM_E_VALUE_LOST,
+        .detail = "its result, a large one, went to another process"};
+    const tdm_runtime *runtime = tdm_runtime_current();
+    bool is_near =
+        answer->large != NULL && tdm__id_equal(&call->caller->node, &runtime->self.node);
+
+    return is_near ? &gone : answer;
+}
+
 static void send_answer(tdm_call *call, const struct tdm__answer *answer)
 {
     struct tdm__incoming *incoming = call->incoming;
 
     call->caller->calls_count--;
     if (call->sequence != 0) {
-        tdm__caller_keep(&call->executor->callers, call->caller, call->sequence, answer);
+        tdm__caller_keep(&call->executor->callers, call->caller, call->sequence,
+                         answer_to_keep(call, answer));
     }
     call->incoming = NULL;
     tdm__answer_send(answer, incoming);
@@ -129,7 +146,7 @@ tdm_status tdm__executor_parse(tdm_call *call)
     if (call->document != NULL) {
         return TDM_OK;
     }
-    TDM_TRY(tdm__incoming_take_document(call->incoming, &call->document));
+    TDM_TRY(tdm__incoming_document(tdm_runtime_current(), call->incoming, &call->document));
     call->arguments = tdm_document_root(call->document);
     return tdm__holds_of_document(tdm_runtime_current(), call->document, &call->holds);
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/ref.h"
 
+#include "actors/objects/large.h"
 #include "actors/objects/objects.h"
 #include "actors/runtime.h"
 #include "runtime/assert.h"
@@ -40,6 +41,7 @@ static void ref_free(tdm_ref *ref)
         }
     }
     tdm_document_destroy(ref->document);
+    tdm__large_release(ref->large);
     tdm__holds_release(&ref->nested);
     free(ref->detail);
     free(ref);
@@ -59,14 +61,6 @@ void tdm_ref_release(tdm_ref *ref)
     }
 }
 
-static void fail(tdm_ref *ref, tdm_status status, const char *detail)
-{
-    ref->status = status;
-    if (detail != NULL) {
-        ref->detail = strdup(detail); /* out of memory: the status alone has to do */
-    }
-}
-
 /* Those who wait for it in other processes, and in this one. */
 static void tell(tdm_ref *ref)
 {
@@ -81,33 +75,19 @@ static void tell(tdm_ref *ref)
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document)
 {
-    if (status == TDM_OK) {
-        tdm__ref_complete_with(ref, document,
-                               document == NULL ? NULL : tdm_document_root(document));
-        return;
-    }
-    TDM_ASSERT(!ref->done);
-    tdm_document_destroy(document);
-    ref->done = true;
-    fail(ref, status, detail);
-    tell(ref);
-}
-
-void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value)
-{
-    tdm_status status = TDM_OK;
-
     TDM_ASSERT(!ref->done);
     ref->done = true;
-    if (document != NULL) {
+    if (status == TDM_OK && document != NULL) {
         status = tdm__holds_of_document(ref->runtime, document, &ref->nested);
+        detail = tdm_error_detail();
     }
+    ref->status = status;
     if (status == TDM_OK) {
         ref->document = document;
-        ref->value = value;
+        ref->value = document == NULL ? NULL : tdm_document_root(document);
     } else {
-        fail(ref, status, tdm_error_detail());
         tdm_document_destroy(document);
+        ref->detail = detail == NULL ? NULL : strdup(detail); /* no memory: without words */
     }
     tell(ref);
 }
@@ -273,13 +253,11 @@ tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref *
     return tdm__reference_open(runtime, tdm__value_ext(value), ref_out);
 }
 
-static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
+/* Takes `document`. */
+static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm_ref **ref_out)
 {
-    tdm_document *document;
-    tdm_status status;
+    tdm_status status = tdm__ref_create(runtime, ref_out);
 
-    TDM_TRY(tdm_document_parse(packed, &document));
-    status = tdm__ref_create(runtime, ref_out);
     if (status != TDM_OK) {
         tdm_document_destroy(document);
         return status;
@@ -288,22 +266,71 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
     return TDM_OK;
 }
 
-tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
+/* Takes `large` on TDM_OK. */
+static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_ref **ref_out)
+{
+    tdm_document *document;
+
+    TDM_TRY(tdm__large_document(large, &document));
+    TDM_TRY(put_document(runtime, document, ref_out));
+    (*ref_out)->large = large;
+    return TDM_OK;
+}
+
+static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_ref **ref_out)
+{
+    struct tdm__large *large;
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(tdm__large_copy(runtime, packed, &large));
+    if (large == NULL) {
+        TDM_TRY(tdm_document_parse(packed, &document));
+        return put_document(runtime, document, ref_out);
+    }
+    status = put_large(runtime, large, ref_out);
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+    }
+    return status;
+}
+
+/* Small values, and those that contain references. */
+static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list args,
+                            tdm_ref **ref_out)
 {
     struct tdm__holds holds = {0};
     tdm_writer *writer;
     tdm_status status;
-    va_list args;
-    TDM__LOCK(runtime);
 
     TDM_TRY(tdm_writer_create(&writer));
-    va_start(args, format);
     status = tdm__links_pack(runtime, writer, format, args, &holds);
-    va_end(args);
     if (status == TDM_OK) {
         status = put_packed(runtime, tdm_writer_bytes(writer), ref_out);
     }
     tdm__holds_release(&holds); /* the value has its own now */
     tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
+{
+    struct tdm__large *large;
+    tdm_status status;
+    va_list args;
+    TDM__LOCK(runtime);
+
+    TDM_TRY(tdm__runtime_check(runtime));
+    va_start(args, format);
+    status = tdm__large_pack(runtime, format, args, &large);
+    if (status == TDM_OK && large == NULL) {
+        status = put_small(runtime, format, args, ref_out);
+    } else if (status == TDM_OK) {
+        status = put_large(runtime, large, ref_out);
+        if (status != TDM_OK) {
+            tdm__large_release(large);
+        }
+    }
+    va_end(args);
     return status;
 }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <tandem/actor.h>
 
+struct tdm__large;
 struct tdm__shared;
 
 /* Held by the user (until tdm_ref_release), by the call in flight that will complete it, and by
@@ -18,10 +19,12 @@ struct tdm_ref {
     uint32_t holders_count;
     bool done;
     tdm_status status;
-    char *detail;               /* owned; NULL when there is none */
-    tdm_document *document;     /* owned; NULL unless done and well */
-    const tdm_value *value;     /* in the document: an array */
-    struct tdm__holds nested;   /* the references in the document */
+    char *detail;             /* owned; NULL when there is none */
+    tdm_document *document;   /* owned; NULL unless done and well */
+    const tdm_value *value;   /* in the document: an array */
+    struct tdm__holds nested; /* the references in the document */
+    struct tdm__large *large; /* counted; where the value lies, if this process put it there */
+    bool is_small;            /* its value was found to need no segment */
     struct tdm__shared *shared; /* owned; NULL while no other process knows it */
     struct tdm__id actor;       /* of a hold on an actor, which never has a value; else none */
     void (*on_end)(tdm_ref *ref);     /* when the last holder goes; may be NULL */
@@ -36,8 +39,6 @@ void tdm__ref_retain(tdm_ref *ref);
  * make it a failure. */
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document);
-/* With a value that is a part of the document. */
-void tdm__ref_complete_with(tdm_ref *ref, tdm_document *document, const tdm_value *value);
 /* It is done: those who asked are told, once, soon. */
 void tdm__ref_tell(tdm_ref *ref);
 /* The status; on failure its detail becomes this thread's. */

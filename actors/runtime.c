@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 
 #include "actors/link.h"
+#include "actors/objects/large.h"
 #include "actors/objects/objects.h"
 #include "actors/private_node.h"
 #include "actors/template.h"
@@ -42,6 +43,9 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
         status = tdm__rpc_create(runtime->loop, self, token, &runtime->rpc);
     }
     if (status == TDM_OK) {
+        status = tdm__memory_create(runtime, &runtime->memory);
+    }
+    if (status == TDM_OK) {
         status = tdm__objects_create(runtime, &runtime->objects);
     }
     if (status != TDM_OK) {
@@ -69,6 +73,8 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     }
     tdm__objects_destroy(runtime->objects);
     runtime->objects = NULL;
+    tdm__memory_destroy(runtime->memory);
+    runtime->memory = NULL;
     if (runtime->loop != NULL) {
         tdm__loop_destroy(runtime->loop);
     }

@@ -11,6 +11,7 @@
 struct tdm__link;
 struct tdm__worker;
 struct tdm__private_node;
+struct tdm__memory;
 struct tdm__objects;
 
 enum { TDM__STOP_HOOKS_MAX = 8, TDM__RUNTIME_GPUS_MAX = TDM__NODE_GPUS_MAX };
@@ -25,6 +26,7 @@ struct tdm_runtime {
     struct tdm__private_node *private_node; /* owned; NULL when this process joined a node */
     struct tdm__worker *worker;             /* borrowed; NULL in a driver */
     struct tdm__link *links;                /* owned: one for each actor it knows */
+    struct tdm__memory *memory;             /* owned: what large values lie in */
     struct tdm__objects *objects;           /* owned: references that others know, or own */
     bool calls_blocked;   /* some call waits for a reference among its arguments */
     bool results_arrived; /* since the calls that wait were last looked at */

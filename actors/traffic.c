@@ -4,6 +4,7 @@
 
 #include "actors/arguments.h"
 #include "actors/link.h"
+#include "actors/objects/large.h"
 #include "actors/stream.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -11,6 +12,7 @@
 #include "runtime/log.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { ANSWERS_UNACKNOWLEDGED_MAX = 64 };
 
@@ -99,7 +101,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
     }
     link->lost_since_ms = 0;
     if (status == TDM_OK) {
-        status = tdm__reply_document(reply, &document);
+        status = tdm__result_document(link->runtime, link->conn, reply, &document);
         detail = tdm_error_detail();
     }
     if (status == TDM_OK) {
@@ -136,7 +138,8 @@ static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
     if (outgoing->settled) {
         return;
     }
-    status = tdm__reply_document(item, &document);
+    status =
+        tdm__result_document(outgoing->link->runtime, outgoing->link->conn, item, &document);
     tdm__stream_item(outgoing->stream, index, status, tdm_error_detail(), document);
 }
 
@@ -150,6 +153,12 @@ static uint64_t acknowledged_with(const struct tdm__outgoing *outgoing)
     return (first == NULL ? outgoing : first)->sequence - 1;
 }
 
+/* On this node: what is large need not travel. */
+static bool is_near(const struct tdm__link *link)
+{
+    return strcmp(link->info.node_id, link->runtime->node_id) == 0;
+}
+
 static tdm_status send_call(struct tdm__outgoing *outgoing)
 {
     struct tdm__link *link = outgoing->link;
@@ -158,7 +167,8 @@ static tdm_status send_call(struct tdm__outgoing *outgoing)
                                    .deadline_ms = outgoing->deadline_ms,
                                    .on_item = outgoing->stream == NULL ? NULL : on_item};
 
-    TDM_TRY(tdm__arguments_pack(outgoing->arguments, &request.packed));
+    TDM_TRY(
+        tdm__arguments_pack(outgoing->arguments, is_near(link) ? link->conn : NULL, &request));
     if (outgoing->sequence == 0) {
         outgoing->sequence = ++link->last_sequence;
     }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/link.h"
 #include "actors/objects/internal.h"
+#include "actors/objects/large.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -262,9 +263,9 @@ static void nested_settled(void *arg)
 }
 
 /* The references inside the value must be held here before the value itself may go. */
-static void take_value(tdm_ref *ref, tdm_document *document, const tdm_value *value)
+static void take_value(tdm_ref *ref, tdm_document *document)
 {
-    tdm__ref_complete_with(ref, document, value);
+    tdm__ref_complete(ref, TDM_OK, NULL, document);
     ref->runtime->results_arrived = true;
     tdm__ref_retain(ref);
     if (tdm__holds_when_settled(ref->runtime, &ref->nested, nested_settled, ref) != TDM_OK) {
@@ -272,23 +273,16 @@ static void take_value(tdm_ref *ref, tdm_document *document, const tdm_value *va
     }
 }
 
-static tdm_status read_answer(tdm_ref *ref, const struct tdm__reply *reply)
+static tdm_status read_answer(tdm_ref *ref, struct tdm__reply *reply)
 {
     tdm_document *document;
-    const tdm_value *value;
-    tdm_status status;
-    int64_t form;
 
-    TDM_TRY(tdm__reply_document(reply, &document));
-    status = tdm_unpack(tdm_document_root(document), "iv", &form, &value);
-    if (status == TDM_OK && (form != 0 || tdm_value_kind_of(value) != TDM_ARRAY)) {
-        status = tdm__fail(TDM_E_PROTOCOL, "a value of form %lld", (long long)form);
-    }
-    if (status != TDM_OK) {
+    TDM_TRY(tdm__result_document(ref->runtime, ref->shared->owner->conn, reply, &document));
+    if (tdm_value_kind_of(tdm_document_root(document)) != TDM_ARRAY) {
         tdm_document_destroy(document);
-        return tdm__wrap(TDM_E_PROTOCOL, "the owner's answer");
+        return tdm__fail(TDM_E_PROTOCOL, "the owner's answer is no array");
     }
-    take_value(ref, document, value);
+    take_value(ref, document);
     return TDM_OK;
 }
 

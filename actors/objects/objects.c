@@ -1,6 +1,7 @@
 /* objects.c - references that other processes know: the table, and how they are written. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/internal.h"
+#include "actors/objects/large.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -326,6 +327,10 @@ bool tdm__objects_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
     }
     if (strcmp(tdm__incoming_method(incoming), "object.settled") == 0) {
         tdm__reply_settled(runtime->objects, incoming);
+        return true;
+    }
+    if (strcmp(tdm__incoming_method(incoming), "object.return") == 0) {
+        tdm__large_returned(runtime, incoming);
         return true;
     }
     return tdm__owned_serve(runtime->objects, incoming);

@@ -1,6 +1,7 @@
 /* owned.c - the owner's side: who borrows what, and the answers to those who ask for it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/internal.h"
+#include "actors/objects/large.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -156,8 +157,23 @@ static tdm_status drop(struct tdm__shared *shared, struct tdm__conn *conn)
 
 /* ---- get -------------------------------------------------------------------------------- */
 
-/* answer: (0, value) */
-static void answer(const tdm_ref *ref, struct tdm__incoming *incoming)
+/* Where the borrower is on this node; a value that came from elsewhere moves there once. */
+static bool lies_in_a_segment(tdm_ref *ref, const struct tdm__incoming *incoming)
+{
+    tdm_runtime *runtime = ref->runtime;
+
+    if (!tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node)) {
+        return false;
+    }
+    if (ref->large == NULL && !ref->is_small) {
+        ref->is_small = tdm__large_of_value(runtime, ref->value, &ref->large) != TDM_OK ||
+                        ref->large == NULL;
+    }
+    return ref->large != NULL;
+}
+
+/* answer: the value, or a large one's place and a descriptor */
+static void answer(tdm_ref *ref, struct tdm__incoming *incoming)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -166,9 +182,14 @@ static void answer(const tdm_ref *ref, struct tdm__incoming *incoming)
         tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
         return;
     }
+    if (lies_in_a_segment(ref, incoming)) {
+        tdm__large_reply(ref->large, ref->runtime, incoming);
+        return;
+    }
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        status = tdm_pack(writer, "iv", (int64_t)0, ref->value);
+        tdm_write_value(writer, ref->value);
+        status = tdm_writer_status(writer);
         if (status == TDM_OK) {
             tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
         }

@@ -1,0 +1,538 @@
+/* large.c - large values: packed once into shared memory, read in place by whoever is lent it.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/large.h"
+
+#include "actors/objects/segment.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/wire/writer.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Idle segments and unused views beyond this are freed: memory that is warm for the next value
+ * is worth that much. */
+#define IDLE_BYTES_MAX  ((uint64_t)512 << 20)
+#define VIEWS_BYTES_MAX ((uint64_t)256 << 20)
+
+struct tdm__memory {
+    tdm_runtime *runtime;  /* borrowed; NULL once it has stopped */
+    uint32_t owners_count; /* the runtime, each value, and each reading */
+    struct tdm__segments segments;
+    struct tdm__views views;
+    uint64_t last_loan;
+    TAILQ_HEAD(, lending) lendings;
+    uint32_t read_count;
+};
+
+struct tdm__large {
+    struct tdm__memory *memory; /* counted */
+    struct tdm__segment *segment;
+    size_t size_bytes;
+    uint32_t owners_count;
+};
+
+/* The maker's: to one reader. */
+struct lending {
+    struct tdm__closer closer;
+    TAILQ_ENTRY(lending) link;
+    struct tdm__conn *conn;
+    uint64_t id;
+    struct tdm__large *large; /* counted */
+};
+
+/* The reader's: of one value that another process made. */
+struct reading {
+    struct tdm__closer closer;
+    struct tdm__memory *memory; /* counted */
+    struct tdm__conn *conn;     /* NULL once it has ended */
+    uint64_t id;
+    struct tdm__view *view;
+};
+
+/* ---- the memory of a runtime ------------------------------------------------------------- */
+
+static void memory_release(struct tdm__memory *memory)
+{
+    TDM_ASSERT(memory->owners_count > 0);
+    memory->owners_count--;
+    if (memory->owners_count == 0) {
+        tdm__segments_fini(&memory->segments);
+        tdm__views_fini(&memory->views);
+        free(memory);
+    }
+}
+
+tdm_status tdm__memory_create(tdm_runtime *runtime, struct tdm__memory **memory_out)
+{
+    struct tdm__memory *memory = calloc(1, sizeof(*memory));
+
+    if (memory == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the memory of a runtime");
+    }
+    memory->runtime = runtime;
+    memory->owners_count = 1;
+    TAILQ_INIT(&memory->lendings);
+    tdm__segments_init(&memory->segments);
+    tdm__views_init(&memory->views, VIEWS_BYTES_MAX);
+    *memory_out = memory;
+    return TDM_OK;
+}
+
+static void lending_end(struct lending *lending)
+{
+    struct tdm__large *large = lending->large;
+
+    TAILQ_REMOVE(&large->memory->lendings, lending, link);
+    free(lending);
+    tdm__large_release(large);
+}
+
+void tdm__memory_destroy(struct tdm__memory *memory)
+{
+    if (memory == NULL) {
+        return;
+    }
+    while (!TAILQ_EMPTY(&memory->lendings)) {
+        struct lending *lending = TAILQ_FIRST(&memory->lendings);
+
+        tdm__conn_unwatch_close(&lending->closer);
+        lending_end(lending);
+    }
+    memory->runtime = NULL;
+    memory_release(memory);
+}
+
+void tdm__memory_use(tdm_runtime *runtime, struct tdm__memory_use *use_out)
+{
+    const struct tdm__memory *memory = runtime->memory;
+    const struct lending *lending;
+    TDM__LOCK(runtime);
+
+    *use_out = (struct tdm__memory_use){.used_bytes = memory->segments.used_bytes,
+                                        .idle_bytes = memory->segments.idle_bytes,
+                                        .read_count = memory->read_count};
+    TAILQ_FOREACH(lending, &memory->lendings, link)
+    {
+        use_out->lent_count++;
+    }
+}
+
+/* Documents are destroyed on any thread, and some after the runtime has stopped. */
+static struct tdm__loop *loop_to_enter(void)
+{
+    const tdm_runtime *runtime = tdm_runtime_current();
+
+    return runtime == NULL ? NULL : runtime->loop;
+}
+
+/* ---- a value ---------------------------------------------------------------------------- */
+
+tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes,
+                             struct tdm__large **large_out)
+{
+    struct tdm__memory *memory = runtime->memory;
+    struct tdm__large *large = calloc(1, sizeof(*large));
+    tdm_status status = TDM_OK;
+
+    if (large == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a large value");
+    }
+    large->segment = tdm__segments_reuse(&memory->segments, size_bytes);
+    if (large->segment == NULL) {
+        status = tdm__segments_make(&memory->segments, size_bytes, &large->segment);
+    }
+    if (status != TDM_OK) {
+        free(large);
+        return status;
+    }
+    large->memory = memory;
+    memory->owners_count++;
+    large->size_bytes = size_bytes;
+    large->owners_count = 1;
+    *large_out = large;
+    return TDM_OK;
+}
+
+void tdm__large_retain(struct tdm__large *large)
+{
+    if (large != NULL) {
+        large->owners_count++;
+    }
+}
+
+void tdm__large_release(struct tdm__large *large)
+{
+    struct tdm__memory *memory;
+
+    if (large == NULL) {
+        return;
+    }
+    TDM_ASSERT(large->owners_count > 0);
+    large->owners_count--;
+    if (large->owners_count > 0) {
+        return;
+    }
+    memory = large->memory;
+    tdm__segments_give_back(&memory->segments, large->segment);
+    if (memory->segments.idle_bytes > IDLE_BYTES_MAX) {
+        (void)tdm__segments_trim(&memory->segments,
+                                 memory->segments.idle_bytes - IDLE_BYTES_MAX);
+    }
+    free(large);
+    memory_release(memory);
+}
+
+struct tdm_bytes tdm__large_bytes(const struct tdm__large *large)
+{
+    return (struct tdm_bytes){large->segment->address, large->size_bytes};
+}
+
+static void document_ends(void *arg)
+{
+    TDM__ENTER(loop_to_enter());
+
+    tdm__large_release(arg);
+}
+
+tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out)
+{
+    TDM_TRY(tdm__document_parse_borrowed(tdm__large_bytes(large), document_ends, large,
+                                         document_out));
+    large->owners_count++;
+    return TDM_OK;
+}
+
+/* ---- packing ---------------------------------------------------------------------------- */
+
+static tdm_status write_over(struct tdm__large *large, const char *format, va_list args)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
+    status = tdm_pack_va(writer, format, args);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status count_bytes(const char *format, va_list args, size_t *bytes_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_counting(&writer));
+    status = tdm_pack_va(writer, format, args);
+    *bytes_out = tdm_writer_bytes(writer).size_bytes;
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
+                           struct tdm__large **large_out)
+{
+    struct tdm__large *large;
+    size_t size_bytes;
+    tdm_status status;
+    va_list again;
+
+    *large_out = NULL;
+    if (strpbrk(format, "rRh") != NULL || strpbrk(format, "sbavp") == NULL) {
+        return TDM_OK; /* must be packed and filled first; cannot be large */
+    }
+    va_copy(again, args);
+    status = count_bytes(format, again, &size_bytes);
+    va_end(again);
+    if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return status;
+    }
+    TDM_TRY(tdm__large_create(runtime, size_bytes, &large));
+    va_copy(again, args);
+    status = write_over(large, format, again);
+    va_end(again);
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        return status;
+    }
+    *large_out = large;
+    return TDM_OK;
+}
+
+tdm_status tdm__large_copy(tdm_runtime *runtime, struct tdm_bytes packed,
+                           struct tdm__large **large_out)
+{
+    *large_out = NULL;
+    if (packed.size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__large_create(runtime, packed.size_bytes, large_out));
+    memcpy((*large_out)->segment->address, packed.data, packed.size_bytes);
+    return TDM_OK;
+}
+
+static tdm_status write_value_over(struct tdm__large *large, const tdm_value *value)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__writer_create_over(large->segment->address, large->size_bytes, &writer));
+    tdm_write_value(writer, value);
+    status = tdm_writer_status(writer);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
+                               struct tdm__large **large_out)
+{
+    tdm_writer *writer;
+    size_t size_bytes;
+    tdm_status status;
+
+    *large_out = NULL;
+    TDM_TRY(tdm__writer_create_counting(&writer));
+    tdm_write_value(writer, value);
+    status = tdm_writer_status(writer);
+    size_bytes = tdm_writer_bytes(writer).size_bytes;
+    tdm_writer_destroy(writer);
+    if (status != TDM_OK || size_bytes <= TDM__INLINE_BYTES_MAX) {
+        return status;
+    }
+    TDM_TRY(tdm__large_create(runtime, size_bytes, large_out));
+    status = write_value_over(*large_out, value);
+    if (status != TDM_OK) {
+        tdm__large_release(*large_out);
+        *large_out = NULL;
+    }
+    return status;
+}
+
+/* ---- lending ---------------------------------------------------------------------------- */
+
+static void on_reader_closed(struct tdm__closer *closer)
+{
+    lending_end((struct lending *)closer);
+}
+
+/* (loan, segment, its capacity, bytes of the value) */
+tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
+                           int *fd_out)
+{
+    struct tdm__memory *memory = large->memory;
+    struct lending *lending = calloc(1, sizeof(*lending));
+    tdm_status status;
+
+    if (lending == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "lending a large value");
+    }
+    lending->closer.fn = on_reader_closed;
+    lending->conn = conn;
+    lending->id = memory->last_loan + 1;
+    lending->large = large;
+    status = tdm_pack(writer, "ubuu", lending->id, (const void *)large->segment->id.bytes,
+                      sizeof(large->segment->id.bytes),
+                      (uint64_t)large->segment->capacity_bytes, (uint64_t)large->size_bytes);
+    if (status == TDM_OK) {
+        status = tdm__conn_watch_close(conn, &lending->closer);
+    }
+    if (status != TDM_OK) {
+        free(lending);
+        return status;
+    }
+    memory->last_loan++;
+    large->owners_count++;
+    TAILQ_INSERT_TAIL(&memory->lendings, lending, link);
+    *fd_out = large->segment->fd;
+    return TDM_OK;
+}
+
+void tdm__large_returned(tdm_runtime *runtime, struct tdm__incoming *incoming)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct lending *lending;
+    uint64_t id;
+
+    if (tdm__incoming_unpack(incoming, "u", &id) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
+        return;
+    }
+    TAILQ_FOREACH(lending, &runtime->memory->lendings, link)
+    {
+        if (lending->id == id && lending->conn == conn) {
+            tdm__conn_unwatch_close(&lending->closer);
+            lending_end(lending);
+            break;
+        }
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+/* ---- borrowing -------------------------------------------------------------------------- */
+
+static void on_lender_closed(struct tdm__closer *closer)
+{
+    ((struct reading *)closer)->conn = NULL; /* the memory stays mapped here all the same */
+}
+
+static void give_back(struct tdm__conn *conn, uint64_t id)
+{
+    struct tdm__request request = {.method = "object.return", .deadline_ms = TDM__NEVER};
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return; /* it comes back with the connection's end */
+    }
+    if (tdm_pack(writer, "u", id) == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        (void)tdm__conn_call(conn, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+}
+
+static void reading_ends(void *arg)
+{
+    struct reading *reading = arg;
+    struct tdm__memory *memory = reading->memory;
+    TDM__ENTER(loop_to_enter());
+
+    tdm__views_release(&memory->views, reading->view);
+    memory->read_count--;
+    if (reading->conn != NULL) {
+        tdm__conn_unwatch_close(&reading->closer);
+        give_back(reading->conn, reading->id);
+    }
+    free(reading);
+    memory_release(memory);
+}
+
+static tdm_status find_view(struct tdm__memory *memory, const struct tdm__id *id, int fd,
+                            size_t capacity_bytes, struct tdm__view **view_out)
+{
+    struct tdm__view *view = tdm__views_find(&memory->views, id);
+
+    if (view == NULL) {
+        return tdm__views_open(&memory->views, id, fd, capacity_bytes, view_out);
+    }
+    (void)close(fd);
+    if (view->capacity_bytes != capacity_bytes) {
+        tdm__views_release(&memory->views, view);
+        return tdm__fail(TDM_E_PROTOCOL, "a segment of %zu bytes, said to have %zu",
+                         view->capacity_bytes, capacity_bytes);
+    }
+    *view_out = view;
+    return TDM_OK;
+}
+
+/* Takes `reading`, whose view is open. */
+static tdm_status read_in_place(struct reading *reading, struct tdm__conn *conn,
+                                uint64_t size_bytes, tdm_document **document_out)
+{
+    struct tdm_bytes bytes = {reading->view->address, size_bytes};
+    tdm_status status;
+
+    reading->closer.fn = on_lender_closed;
+    reading->conn = tdm__conn_watch_close(conn, &reading->closer) == TDM_OK ? conn : NULL;
+    reading->memory->owners_count++;
+    reading->memory->read_count++;
+    status = size_bytes > reading->view->capacity_bytes
+                 ? tdm__fail(TDM_E_PROTOCOL, "a value of %llu bytes in a segment of %zu",
+                             (unsigned long long)size_bytes, reading->view->capacity_bytes)
+                 : tdm__document_parse_borrowed(bytes, reading_ends, reading, document_out);
+    if (status != TDM_OK) {
+        reading_ends(reading);
+    }
+    return status;
+}
+
+tdm_status tdm__large_borrow(tdm_runtime *runtime, struct tdm__conn *conn,
+                             const tdm_value *told, int fd, tdm_document **document_out)
+{
+    struct reading *reading = calloc(1, sizeof(*reading));
+    uint64_t capacity_bytes;
+    uint64_t size_bytes;
+    struct tdm_bytes segment;
+    struct tdm__id id = {{0}};
+    tdm_status status = reading == NULL ? tdm__fail(TDM_E_NOMEM, "a large value") : TDM_OK;
+
+    if (status == TDM_OK) {
+        reading->memory = runtime->memory;
+        status = tdm_unpack(told, "ubuu", &reading->id, &segment.data, &segment.size_bytes,
+                            &capacity_bytes, &size_bytes);
+    }
+    if (status == TDM_OK && segment.size_bytes != sizeof(id.bytes)) {
+        status = tdm__fail(TDM_E_PROTOCOL, "a segment's id of %zu bytes", segment.size_bytes);
+    }
+    if (status != TDM_OK) {
+        (void)close(fd);
+        free(reading);
+        return status == TDM_E_TYPE ? TDM_E_PROTOCOL : status;
+    }
+    memcpy(id.bytes, segment.data, sizeof(id.bytes));
+    status = find_view(runtime->memory, &id, fd, capacity_bytes, &reading->view);
+    if (status != TDM_OK) {
+        free(reading);
+        return status;
+    }
+    return read_in_place(reading, conn, size_bytes, document_out);
+}
+
+/* ---- calls and replies ------------------------------------------------------------------- */
+
+tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming *incoming,
+                                  tdm_document **document_out)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    const tdm_value *told;
+    int fd = tdm__incoming_take_fd(incoming, 0);
+    tdm_status status;
+
+    if (fd < 0) {
+        return tdm__incoming_take_document(incoming, document_out);
+    }
+    status = conn == NULL ? tdm__fail(TDM_E_CLOSED, "the caller is gone")
+                          : tdm__incoming_value(incoming, &told);
+    if (status != TDM_OK) {
+        (void)close(fd);
+        return status;
+    }
+    return tdm__large_borrow(runtime, conn, told, fd, document_out);
+}
+
+tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
+                                struct tdm__reply *reply, tdm_document **document_out)
+{
+    tdm_document *told;
+    tdm_status status;
+    int fd;
+
+    if (reply->fds_count == 0 || reply->fds[0] < 0) {
+        return tdm__reply_document(reply, document_out);
+    }
+    TDM_TRY(tdm_document_parse(reply->packed, &told));
+    fd = reply->fds[0];
+    reply->fds[0] = -1;
+    status = tdm__large_borrow(runtime, conn, tdm_document_root(told), fd, document_out);
+    tdm_document_destroy(told);
+    return status;
+}
+
+void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
+                      struct tdm__incoming *incoming)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    tdm_writer *writer = NULL;
+    int fd;
+
+    if (conn != NULL &&
+        tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node) &&
+        tdm_writer_create(&writer) == TDM_OK &&
+        tdm__large_lend(large, conn, writer, &fd) == TDM_OK) {
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), &fd, 1);
+    } else {
+        tdm__incoming_reply(incoming, tdm__large_bytes(large), NULL, 0);
+    }
+    tdm_writer_destroy(writer);
+}

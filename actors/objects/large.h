@@ -1,0 +1,72 @@
+/* large.h - large values: packed once into shared memory, read in place by whoever is lent it.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_OBJECTS_LARGE_H
+#define TDM_ACTORS_OBJECTS_LARGE_H
+
+#include "actors/runtime.h"
+
+#include <tandem/value.h>
+
+/* Whatever packs to more lies in a segment where its reader is on the same node. */
+enum { TDM__INLINE_BYTES_MAX = 100 * 1024 };
+
+/* One packed value in a segment of this process.  It is counted: by who packed it, by each
+ * document that reads it, and by each process that it was lent to; with the last of them the
+ * segment is free for the next value.  With the loop's lock. */
+struct tdm__large;
+
+/* The segments and views of a runtime; what is still read when it ends goes with its reader. */
+struct tdm__memory;
+tdm_status tdm__memory_create(tdm_runtime *runtime, struct tdm__memory **memory_out);
+void tdm__memory_destroy(struct tdm__memory *memory); /* NULL is allowed */
+
+/* Room for `size_bytes`, counted once. */
+tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes,
+                             struct tdm__large **large_out);
+void tdm__large_retain(struct tdm__large *large);  /* NULL is allowed */
+void tdm__large_release(struct tdm__large *large); /* NULL is allowed */
+struct tdm_bytes tdm__large_bytes(const struct tdm__large *large);
+/* A document that reads it in place, and counts. */
+tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out);
+
+/* Packs by format if that is large (and leaves NULL otherwise): the only copy of the data. */
+tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
+                           struct tdm__large **large_out);
+/* Copies what is packed already if it is large, else leaves NULL. */
+tdm_status tdm__large_copy(tdm_runtime *runtime, struct tdm_bytes packed,
+                           struct tdm__large **large_out);
+/* The same for a value. */
+tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
+                               struct tdm__large **large_out);
+
+/* ---- lending: one message with a descriptor, on a connection of this node ---------------- */
+
+/* Writes what the reader must know (one value) and says which descriptor to send along.  The
+ * value stays until the reader returns it, or the connection ends. */
+tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
+                           int *fd_out);
+/* The reader's side; takes `fd` in any case.  The document returns it as it is destroyed. */
+tdm_status tdm__large_borrow(tdm_runtime *runtime, struct tdm__conn *conn,
+                             const tdm_value *told, int fd, tdm_document **document_out);
+/* Answers "object.return". */
+void tdm__large_returned(tdm_runtime *runtime, struct tdm__incoming *incoming);
+
+/* The arguments of a call that arrived, and the result in a reply, wherever they lie. */
+tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming *incoming,
+                                  tdm_document **document_out);
+tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
+                                struct tdm__reply *reply, tdm_document **document_out);
+/* Replies with it, or with its bytes where the caller is on another node. */
+void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
+                      struct tdm__incoming *incoming);
+
+struct tdm__memory_use {
+    uint64_t used_bytes;
+    uint64_t idle_bytes;
+    uint32_t lent_count;
+    uint32_t read_count; /* values of others */
+};
+void tdm__memory_use(tdm_runtime *runtime, struct tdm__memory_use *use_out);
+
+#endif
