@@ -21,11 +21,18 @@ void tdm__traffic_init(struct tdm__link *link)
     TAILQ_INIT(&link->waiting);
     TAILQ_INIT(&link->flying);
     link->expiry_ms = TDM__NEVER;
+    link->last_sequence = link->runtime->last_sequence;
+    link->acknowledged = link->last_sequence;
 }
 
 void tdm__traffic_fini(struct tdm__link *link)
 {
+    tdm_runtime *runtime = link->runtime;
+
     TDM_ASSERT(tdm__traffic_is_idle(link));
+    if (link->last_sequence > runtime->last_sequence) {
+        runtime->last_sequence = link->last_sequence;
+    }
     tdm__timer_destroy(link->expiry);
 }
 

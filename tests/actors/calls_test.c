@@ -4,10 +4,12 @@
 
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/types.h>
 
 #include <cmocka.h>
 
@@ -22,8 +24,9 @@ static void a_callee_that_hangs_does_not_hang_the_caller(void **state)
     (void)state;
     assert_int_equal(tdm_actor_call_with(actor, "hang", &soon, &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_E_TIMEOUT);
-    assert_non_null(strstr(tdm_error_detail(), "in method hang, call 1, "));
+    assert_non_null(strstr(tdm_error_detail(), "in method hang, call "));
     tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
     tdm_actor_destroy(actor);
 }
 
@@ -82,6 +85,77 @@ static void the_limit_of_pending_calls_is_kept(void **state)
     for (int i = 0; i < 2; i++) {
         tdm_ref_release(refs[i]);
     }
+    tdm_actor_destroy(actor);
+}
+
+/* ---- restarts --------------------------------------------------------------------------- */
+
+static void a_restarted_actor_gets_the_calls_that_wait(void **state)
+{
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    int64_t before = world_ask_int(actor, "pid");
+    int64_t after;
+    tdm_ref *refs[3];
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "exit", &refs[0], "i", (int64_t)3), TDM_OK);
+    assert_int_equal(tdm_get(refs[0], PATIENCE_MS, ""), TDM_E_ACTOR_RESTARTING);
+    assert_non_null(strstr(tdm_error_detail(), "in method exit, call "));
+    assert_int_equal(tdm_actor_call(actor, "pid", &refs[1], ""), TDM_OK);
+    assert_int_equal(tdm_get(refs[1], PATIENCE_MS, "i", &after), TDM_OK);
+    assert_true(after != before);
+    assert_int_equal(tdm_actor_call(actor, "exit", &refs[2], "i", (int64_t)3), TDM_OK);
+    assert_int_equal(tdm_get(refs[2], PATIENCE_MS, ""), TDM_E_ACTOR_DIED);
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    tdm_actor_destroy(actor);
+}
+
+static void calls_with_retries_are_made_again(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 1, .max_task_retries = -1};
+    tdm_actor *actor = world_create(runtime, &options);
+    struct tdm_actor_info info;
+    tdm_ref *refs[3];
+    int64_t total = 0;
+
+    (void)state;
+    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm_actor_call(actor, "linger", &refs[0], "i", (int64_t)300), TDM_OK);
+    for (int i = 1; i < 3; i++) {
+        assert_int_equal(tdm_actor_call(actor, "add", &refs[i], "i", (int64_t)i), TDM_OK);
+    }
+    assert_int_equal(tdm_get(refs[0], 50, ""), TDM_E_TIMEOUT);
+    assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+    assert_int_equal(tdm_get(refs[2], PATIENCE_MS, "i", &total), TDM_OK);
+    assert_int_equal(total, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tdm_get(refs[i], 0, ""), i == 0 ? TDM_OK : TDM_E_TYPE);
+        tdm_ref_release(refs[i]);
+    }
+    tdm_actor_destroy(actor);
+}
+
+static void cancelling_by_force_ends_the_process_and_it_may_come_back(void **state)
+{
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    int64_t before = world_ask_int(actor, "pid");
+    tdm_ref *ref;
+    int64_t after;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    assert_int_equal(tdm_cancel(ref, 1), TDM_OK);
+    assert_int_equal(tdm_get(ref, 0, ""), TDM_E_CANCELED);
+    tdm_ref_release(ref);
+    assert_int_equal(world_process_ends(before, PATIENCE_MS), 1);
+    assert_int_equal(tdm_actor_call(actor, "pid", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &after), TDM_OK);
+    assert_true(after != before);
+    tdm_ref_release(ref);
     tdm_actor_destroy(actor);
 }
 
@@ -161,6 +235,9 @@ int main(void)
         cmocka_unit_test(a_reply_of_several_values_gives_several_results),
         cmocka_unit_test(packed_arguments_are_arguments),
         cmocka_unit_test(the_limit_of_pending_calls_is_kept),
+        cmocka_unit_test(a_restarted_actor_gets_the_calls_that_wait),
+        cmocka_unit_test(calls_with_retries_are_made_again),
+        cmocka_unit_test(cancelling_by_force_ends_the_process_and_it_may_come_back),
         cmocka_unit_test(a_driver_that_waits_for_something_else_is_told),
         cmocka_unit_test(calls_made_while_nobody_drives_leave_all_the_same),
     };

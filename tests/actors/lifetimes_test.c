@@ -140,6 +140,7 @@ static void it_returns_as_often_as_it_may(void **state)
     tdm_actor *actor =
         make(&(struct tdm_actor_options){.name = "bird", .num_gpus = 1, .max_restarts = 2}, "",
              &life);
+    tdm_actor *again;
     int64_t restarts;
     const char *job;
     const char *class_name;
@@ -148,9 +149,8 @@ static void it_returns_as_often_as_it_may(void **state)
     (void)state;
     die_and_return(&life);
     die_and_return(&life);
-    tdm_actor_destroy(actor);
-    assert_int_equal(tdm_actor_find(runtime, "bird", PATIENCE_MS, &actor), TDM_OK);
-    assert_int_equal(tdm_actor_call(actor, "about", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_actor_find(runtime, "bird", PATIENCE_MS, &again), TDM_OK);
+    assert_int_equal(tdm_actor_call(again, "about", &ref, ""), TDM_OK);
     assert_int_equal(tdm_get(ref, PATIENCE_MS, "iss", &restarts, &job, &class_name), TDM_OK);
     tdm_runtime_describe(runtime, &info);
     assert_int_equal(restarts, 2);
@@ -160,6 +160,7 @@ static void it_returns_as_often_as_it_may(void **state)
     assert_int_equal(kill((pid_t)life.pid, SIGKILL), 0);
     assert_int_equal(fate(&life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(tdm_error_detail(), "actor bird died"));
+    tdm_actor_destroy(again);
     tdm_actor_destroy(actor);
 }
 

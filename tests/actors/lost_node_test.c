@@ -139,8 +139,6 @@ static void a_lost_nodes_actors_return_on_another(void **state)
     assert_string_equal(node_id, here.node_id);
     assert_int_equal(incarnation, 1);
     assert_int_equal(fate(mortal, node_id, &incarnation), TDM_E_NODE_LOST);
-    tdm_actor_destroy(soft); /* its link knows the first life only */
-    assert_int_equal(tdm_actor_find(runtime, "soft", PATIENCE_MS, &soft), TDM_OK);
     assert_int_equal(world_call(soft, "pid", NULL), TDM_OK);
     heir = world_create(runtime, &(struct tdm_actor_options){.name = "mortal"});
     assert_int_equal(tdm_actor_kill(hard, PATIENCE_MS), TDM_OK); /* it waits for its label */
