@@ -15,12 +15,16 @@ enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAM
 /* CALL and CANCEL and CREDIT go from the caller to the callee, REPLY and ITEM back; all five
  * name the call by the caller's call id.
  *
- *   CALL     a method and its arguments
- *   REPLY    its result, or why there is none; after it nothing more is said of the call
- *   CANCEL   the result is no longer wanted: a call that waits is dropped, one that runs is
- * told; it is still answered.  An unknown call id is ignored: the answer was faster ITEM one
- * more item of a stream, before the reply that ends it CREDIT   the caller has taken `sequence`
- * items of the stream so far */
+ * CALL: a method and its arguments.
+ *
+ * REPLY: its result, or why there is none; after it nothing more is said of the call.
+ *
+ * CANCEL: the result is no longer wanted.  A call that waits is dropped, one that runs is told;
+ * it is still answered.  An unknown call id is ignored: the answer was faster.
+ *
+ * ITEM: one more item of a stream, before the reply that ends it.
+ *
+ * CREDIT: the caller has taken `sequence` items of the stream so far. */
 enum tdm__frame_kind {
     TDM__FRAME_CALL = 1,
     TDM__FRAME_REPLY = 2,
@@ -38,13 +42,12 @@ struct tdm__frame {
     struct tdm__id target; /* calls */
     tdm_status status;     /* replies; the payload of a failure is its text */
     int64_t left_ms;       /* calls: until the deadline, -1 for none */
-    uint64_t sequence; /* calls: place among the caller's to this target, from 1, the same when
-                          it is sent again; 0 for calls that need none.  Items: from 1.
-                          Credits: items taken */
-    uint64_t
-        acknowledged; /* calls: every reply up to this sequence has arrived at the caller */
-    bool wants_items; /* calls: the caller takes the items of a stream */
-    uint32_t cpu;     /* where the sender runs, plus 1; 0: it does not say */
+    /* Calls: place among the caller's to this target, from 1, the same when it is sent again; 0
+     * for calls that need none.  Items: from 1.  Credits: items taken. */
+    uint64_t sequence;
+    uint64_t acknowledged; /* calls: replies up to this sequence have arrived at the caller */
+    bool wants_items;      /* calls: the caller takes the items of a stream */
+    uint32_t cpu;          /* where the sender runs, plus 1; 0: it does not say */
 };
 
 /* The frame must keep the limits above. */
