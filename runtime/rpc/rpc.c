@@ -31,6 +31,8 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
     if (rpc == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an endpoint");
     }
+    /* A program may exit() while another thread is in here: libcrypto stays whole. */
+    (void)OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     status = tdm_writer_create(&rpc->writer);
     if (status != TDM_OK) {
         free(rpc);

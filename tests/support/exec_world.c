@@ -92,7 +92,8 @@ static tdm_status count(tdm_call *call, void *self)
 
 static tdm_status leave(tdm_call *call, void *self)
 {
-    (void)call;
+    TDM__ENTER(call->loop);
+
     (void)self;
     tdm__executor_end(exec_did.executor, false);
     return TDM_OK;
