@@ -63,6 +63,11 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
     return tdm__wrap(status, "the arguments");
 }
 
+const char *tdm_call_method(const tdm_call *call)
+{
+    return call->incoming == NULL ? "" : tdm__incoming_method(call->incoming);
+}
+
 const tdm_value *tdm_call_arguments(tdm_call *call)
 {
     return call->arguments;

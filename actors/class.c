@@ -64,6 +64,9 @@ void tdm__method_index_init(struct tdm__method_index *index,
     for (uint32_t i = 0; i < TDM_METHODS_MAX && methods[i].name != NULL; i++) {
         uint32_t slot = hash_of(methods[i].name) % SLOTS;
 
+        if (strcmp(methods[i].name, "*") == 0) {
+            index->any = &methods[i];
+        }
         while (index->slots[slot] != 0) { /* at least half of them are free */
             slot = (slot + 1) % SLOTS;
         }
@@ -84,7 +87,7 @@ const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *
             return method;
         }
     }
-    return NULL;
+    return index->any;
 }
 
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,

@@ -14,10 +14,11 @@ const struct tdm_actor_class *tdm__class_find(const char *name);
 struct tdm__method_index {
     const struct tdm_actor_class *actor_class; /* borrowed */
     uint8_t slots[2 * TDM_METHODS_MAX];        /* the method's place plus 1; 0: none */
+    const struct tdm_method_entry *any;        /* for the names that are not there; or NULL */
 };
 void tdm__method_index_init(struct tdm__method_index *index,
                             const struct tdm_actor_class *actor_class);
-/* NULL when the class has no such method. */
+/* The one for any name, if it is none of the others; NULL without one. */
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name);
 /* "add, get" for messages; cut where the room ends. */

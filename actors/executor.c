@@ -168,7 +168,7 @@ static tdm_status run_method(tdm_call *call)
 
     TDM_TRY(begin(call));
     tdm__error_clear(); /* a method that fails silently has no detail */
-    tdm__span_begin(&span, call->method->name, call->incoming);
+    tdm__span_begin(&span, call->incoming);
     depth = tdm__loop_let_go(loop);
     status = call->method->run(call, call->executor->self);
     tdm__span_end(&span, status);

@@ -6,6 +6,7 @@
 #include "runtime/error.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,13 +33,13 @@ static void make_ring(void)
     }
 }
 
-void tdm__span_begin(struct tdm__span *span, const char *method,
-                     const struct tdm__incoming *incoming)
+void tdm__span_begin(struct tdm__span *span, const struct tdm__incoming *incoming)
 {
     (void)pthread_once(&ring_once, make_ring);
     span->began_ns = tdm__clock_ns();
     if (ring != NULL) {
-        span->method = method;
+        (void)snprintf(span->method, sizeof(span->method), "%s",
+                       tdm__incoming_method(incoming));
         span->call_id = tdm__incoming_call_id(incoming);
         span->caller = tdm__incoming_peer(incoming)->id;
         span->caller_pid = tdm__incoming_peer(incoming)->pid;

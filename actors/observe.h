@@ -9,7 +9,7 @@
 /* One call while it runs.  Kept outside of the call itself, which is gone once it is answered.
  */
 struct tdm__span {
-    const char *method; /* borrowed from the class: lives for ever */
+    char method[TDM__RPC_NAME_BYTES_MAX + 1];
     uint64_t call_id;
     struct tdm__id caller;
     int64_t caller_pid;
@@ -17,8 +17,7 @@ struct tdm__span {
 };
 
 /* Around a method, on the thread that runs it. */
-void tdm__span_begin(struct tdm__span *span, const char *method,
-                     const struct tdm__incoming *incoming);
+void tdm__span_begin(struct tdm__span *span, const struct tdm__incoming *incoming);
 void tdm__span_end(const struct tdm__span *span, tdm_status status);
 
 /* Answers the daemon's calls "observe.metrics" and "observe.spans"; false for any other.

@@ -30,7 +30,8 @@ typedef struct tdm_call tdm_call;
 typedef tdm_status tdm_method(tdm_call *call, void *self);
 
 struct tdm_method_entry {
-    const char *name; /* 1 to 63 bytes */
+    const char *name; /* 1 to 63 bytes; "*": every name that the class does not list, for a
+                         class that finds its methods elsewhere (tdm_call_method()) */
     tdm_method *run;
     const char *concurrency_group; /* one of the class; NULL: the default one */
 };
@@ -74,6 +75,8 @@ struct tdm_actor_class {
  * constructor.  A second class of the same name ends the program: it is a mistake in it. */
 TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 
+/* The name that was called, "" in a constructor; valid until the call is answered. */
+TDM_API const char *tdm_call_method(const tdm_call *call);
 /* Reads the arguments by format (value.h).  TDM_E_TYPE tells both shapes. */
 TDM_API tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...);
 /* The arguments as an array value, borrowed until the method returns. */

@@ -24,6 +24,7 @@ static tdm_status nothing(tdm_call *call, void *self)
 
 TDM_ACTOR_CLASS(first_class, .methods = {{"run", nothing}, {"walk", nothing}});
 TDM_ACTOR_CLASS(empty_class, .state_bytes = 8);
+TDM_ACTOR_CLASS(open_class, .methods = {{"*", nothing}, {"run", nothing}});
 
 static void a_class_is_found_by_its_name(void **state)
 {
@@ -49,6 +50,9 @@ static void a_method_is_found_by_its_name(void **state)
     assert_null(tdm__method_find(&index, "fly"));
     tdm__method_index_init(&index, tdm__class_find("empty_class"));
     assert_null(tdm__method_find(&index, "run"));
+    tdm__method_index_init(&index, tdm__class_find("open_class"));
+    assert_ptr_equal(tdm__method_find(&index, "run"), &index.actor_class->methods[1]);
+    assert_ptr_equal(tdm__method_find(&index, "fly"), &index.actor_class->methods[0]);
     assert_string_equal(tdm__class_methods_text(class, text, sizeof(text)), "run, walk");
     assert_string_equal(tdm__class_methods_text(class, text, 5), "run");
     assert_string_equal(

@@ -323,6 +323,35 @@ static void only_actors_leave_by_themselves(void **state)
     assert_int_equal(tdm_runtime_exit_actor(runtime), TDM_E_STATE);
 }
 
+/* ---- an actor with methods of any name -------------------------------------------------- */
+
+static tdm_status told(tdm_call *call, void *self)
+{
+    int64_t number;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    return tdm_call_reply(call, "si", tdm_call_method(call), number);
+}
+
+TDM_ACTOR_CLASS(parrot, .methods = {{"*", told}});
+
+static void a_class_may_take_every_name(void **state)
+{
+    tdm_actor *actor = create("parrot", 0);
+    const char *name;
+    tdm_ref *ref;
+    int64_t number;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "__len__", &ref, "i", (int64_t)7), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "si", &name, &number), TDM_OK);
+    assert_string_equal(name, "__len__");
+    assert_int_equal(number, 7);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -332,6 +361,7 @@ int main(void)
         cmocka_unit_test(an_asynchronous_actor_keeps_a_thousand_calls),
         cmocka_unit_test(an_actor_may_leave_by_itself),
         cmocka_unit_test(only_actors_leave_by_themselves),
+        cmocka_unit_test(a_class_may_take_every_name),
     };
     int failed;
 
