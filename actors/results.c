@@ -6,9 +6,6 @@
 
 #include <stdlib.h>
 
-/* ---- told_when_done
- * --------------------------------------------------------------------------- */
-
 struct tdm__done {
     struct tdm__done *next;
     tdm_ref *ref; /* held */

@@ -9,12 +9,11 @@
  * While libevent polls the lock is free, and other threads may change and destroy items.  So
  * its callbacks touch only what belongs to the polling thread (`fired`), and an item destroyed
  * meanwhile is buried only when the poll is over. */
-#include "runtime/loop/loop.h"
+#include "runtime/loop/internal.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
-#include "runtime/loop/turns.h"
 
 #include <event2/event.h>
 #include <event2/thread.h>
@@ -31,101 +30,6 @@ enum {
     SPIN_PROBE_NS = 150000, /* now and then, when it did not: longer than a wake-up takes */
     SPIN_PROBE_EVERY = 32
 };
-
-/* First member of what can become ready. */
-struct item {
-    TAILQ_ENTRY(item) link;
-    STAILQ_ENTRY(item) fired_link; /* the polling thread's, like the next two */
-    unsigned fired_events;
-    bool fired;
-    struct tdm__loop *loop;
-    void (*dispatch)(struct item *item);
-    void (*bury)(struct item *item);
-    unsigned ready; /* watches: the events to tell */
-    bool listed;
-    bool dead; /* destroyed, not buried yet */
-};
-
-struct post {
-    STAILQ_ENTRY(post) link;
-    void (*fn)(void *arg);
-    void *arg;
-};
-
-struct tdm__watch {
-    struct item item;
-    struct event *readable; /* owned; added while wanted */
-    struct event *writable; /* owned; added while wanted */
-    int fd;                 /* borrowed */
-    unsigned wanted;
-    tdm__watch_fn *fn;
-    void *arg;
-};
-
-struct tdm__timer {
-    struct item item;
-    struct event *event; /* owned */
-    int64_t deadline_ms;
-    tdm__timer_fn *fn;
-    void *arg;
-};
-
-struct tdm__loop {
-    struct event_base *base;       /* owned */
-    struct event *alarm;           /* owned; ends libevent's wait at alarm_ms */
-    int64_t alarm_ms;              /* TDM__NEVER while not added */
-    bool alarm_fired;              /* the polling thread's */
-    TAILQ_HEAD(, item) ready;      /* in the order in which they became ready */
-    STAILQ_HEAD(, item) fired;     /* the polling thread's */
-    TAILQ_HEAD(, item) dead;       /* to be buried */
-    TAILQ_HEAD(, tdm__hook) hooks; /* borrowed; before each poll */
-    bool polling;
-    bool expects_soon;
-    bool spinning_pays;
-    uint32_t spins_skipped;
-    struct tdm__turns turns;
-
-    int post_fd;                   /* owned eventfd: `posts` became non-empty */
-    struct tdm__watch *post_watch; /* owned */
-    pthread_mutex_t post_mutex;    /* guards `posts`, a leaf */
-    STAILQ_HEAD(, post) posts;
-};
-
-static void item_list(struct item *item)
-{
-    if (!item->listed) {
-        item->listed = true;
-        TAILQ_INSERT_TAIL(&item->loop->ready, item, link);
-    }
-}
-
-static void item_unlist(struct item *item)
-{
-    if (item->listed) {
-        item->listed = false;
-        TAILQ_REMOVE(&item->loop->ready, item, link);
-    }
-}
-
-/* libevent no longer knows it; the polling thread may still have it in its hands. */
-static void item_destroy(struct item *item)
-{
-    item_unlist(item);
-    if (item->loop->polling) {
-        item->dead = true;
-        TAILQ_INSERT_TAIL(&item->loop->dead, item, link);
-    } else {
-        item->bury(item);
-    }
-}
-
-static struct timeval time_until(int64_t deadline_ms)
-{
-    int64_t left_ms = tdm__deadline_left(deadline_ms);
-    struct timeval time = {.tv_sec = left_ms / 1000, .tv_usec = left_ms % 1000 * 1000};
-
-    return time;
-}
 
 /* ---- running ---------------------------------------------------------------------------- */
 
@@ -151,22 +55,12 @@ static tdm_status alarm_set(struct tdm__loop *loop, int64_t deadline_ms)
     if (deadline_ms == TDM__NEVER) {
         return TDM_OK;
     }
-    time = time_until(deadline_ms);
+    time = tdm__time_until(deadline_ms);
     if (event_add(loop->alarm, &time) != 0) {
         return tdm__fail(TDM_E_NOMEM, "event_add: no memory for the loop's alarm");
     }
     loop->alarm_ms = deadline_ms;
     return TDM_OK;
-}
-
-/* By libevent's callbacks: what happened is told once the lock is held again. */
-static void item_fire(struct item *item, unsigned events)
-{
-    item->fired_events |= events;
-    if (!item->fired) {
-        item->fired = true;
-        STAILQ_INSERT_TAIL(&item->loop->fired, item, fired_link);
-    }
 }
 
 static void list_fired(struct tdm__loop *loop)
@@ -179,7 +73,7 @@ static void list_fired(struct tdm__loop *loop)
         item->ready |= item->fired_events;
         item->fired_events = 0;
         if (!item->dead) {
-            item_list(item);
+            tdm__item_list(item);
         }
     }
     while ((item = TAILQ_FIRST(&loop->dead)) != NULL) {
@@ -288,7 +182,7 @@ static tdm_status drive(struct tdm__loop *loop, bool (*done)(void *arg), void *a
         while (!TAILQ_EMPTY(&loop->ready)) {
             struct item *item = TAILQ_FIRST(&loop->ready);
 
-            item_unlist(item);
+            tdm__item_unlist(item);
             item->dispatch(item);
             tdm__turns_notify(&loop->turns);
             if (is_done(done, arg)) {
@@ -457,202 +351,6 @@ bool tdm__loop_is_polling(const struct tdm__loop *loop)
 void tdm__loop_after_fork(struct tdm__loop *loop)
 {
     tdm__turns_after_fork(&loop->turns);
-}
-
-/* ---- watches ---------------------------------------------------------------------------- */
-
-static void on_event(evutil_socket_t fd, short what, void *arg)
-{
-    struct tdm__watch *watch = arg;
-
-    (void)fd;
-    item_fire(&watch->item, ((what & EV_READ) != 0 ? (unsigned)TDM__READABLE : 0u) |
-                                ((what & EV_WRITE) != 0 ? (unsigned)TDM__WRITABLE : 0u));
-}
-
-static void watch_bury(struct item *item)
-{
-    struct tdm__watch *watch = (struct tdm__watch *)item;
-
-    if (watch->readable != NULL) {
-        event_free(watch->readable);
-    }
-    if (watch->writable != NULL) {
-        event_free(watch->writable);
-    }
-    free(watch);
-}
-
-static void watch_dispatch(struct item *item)
-{
-    struct tdm__watch *watch = (struct tdm__watch *)item;
-    unsigned ready =
-        watch->item.ready & watch->wanted; /* what is no longer wanted is not told */
-
-    watch->item.ready = 0;
-    watch->fn(watch->arg, watch->fd, ready);
-}
-
-tdm_status tdm__watch_create(struct tdm__loop *loop, int fd, unsigned events, tdm__watch_fn *fn,
-                             void *arg, struct tdm__watch **watch_out)
-{
-    struct tdm__watch *watch = calloc(1, sizeof(*watch));
-    tdm_status status;
-
-    TDM_ASSERT(fd >= 0 && fn != NULL);
-    if (watch == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a watch of fd %d", fd);
-    }
-    watch->item.loop = loop;
-    watch->item.dispatch = watch_dispatch;
-    watch->item.bury = watch_bury;
-    watch->fd = fd;
-    watch->fn = fn;
-    watch->arg = arg;
-    watch->readable = event_new(loop->base, fd, EV_READ | EV_PERSIST, on_event, watch);
-    watch->writable = event_new(loop->base, fd, EV_WRITE | EV_PERSIST, on_event, watch);
-    if (watch->readable == NULL || watch->writable == NULL) {
-        tdm__watch_destroy(watch);
-        return tdm__fail(TDM_E_NOMEM, "event_new: a watch of fd %d", fd);
-    }
-    status = tdm__watch_want(watch, events);
-    if (status != TDM_OK) {
-        tdm__watch_destroy(watch);
-        return status;
-    }
-    *watch_out = watch;
-    return TDM_OK;
-}
-
-static tdm_status want_one(struct tdm__watch *watch, unsigned events, unsigned which,
-                           struct event *event)
-{
-    bool wanted = (events & which) != 0;
-
-    if (wanted == ((watch->wanted & which) != 0)) {
-        return TDM_OK;
-    }
-    if ((wanted ? event_add(event, NULL) : event_del(event)) != 0) {
-        return tdm__fail_errno(errno, "event_%s of fd %d", wanted ? "add" : "del", watch->fd);
-    }
-    watch->wanted ^= which;
-    return TDM_OK;
-}
-
-tdm_status tdm__watch_want(struct tdm__watch *watch, unsigned events)
-{
-    TDM_ASSERT((events & ~(unsigned)(TDM__READABLE | TDM__WRITABLE)) == 0);
-    TDM_TRY(want_one(watch, events, TDM__READABLE, watch->readable));
-    return want_one(watch, events, TDM__WRITABLE, watch->writable);
-}
-
-void tdm__watch_again(struct tdm__watch *watch)
-{
-    item_list(&watch->item);
-}
-
-void tdm__watch_destroy(struct tdm__watch *watch)
-{
-    if (watch == NULL) {
-        return;
-    }
-    if (watch->readable != NULL) {
-        (void)event_del(watch->readable);
-    }
-    if (watch->writable != NULL) {
-        (void)event_del(watch->writable);
-    }
-    item_destroy(&watch->item);
-}
-
-/* ---- timers ----------------------------------------------------------------------------- */
-
-static void on_timer(evutil_socket_t fd, short what, void *arg)
-{
-    struct tdm__timer *timer = arg;
-
-    (void)fd;
-    (void)what;
-    item_fire(&timer->item, 0);
-}
-
-static void timer_bury(struct item *item)
-{
-    struct tdm__timer *timer = (struct tdm__timer *)item;
-
-    event_free(timer->event);
-    free(timer);
-}
-
-/* libevent reads a coarse clock and may be some milliseconds early: then it waits the rest. */
-static void timer_dispatch(struct item *item)
-{
-    struct tdm__timer *timer = (struct tdm__timer *)item;
-
-    if (timer->deadline_ms == TDM__NEVER) {
-        return; /* cleared while it fired */
-    }
-    if (tdm__clock_ms() < timer->deadline_ms &&
-        tdm__timer_set(timer, timer->deadline_ms) == TDM_OK) {
-        return;
-    }
-    timer->fn(timer->arg);
-}
-
-tdm_status tdm__timer_create(struct tdm__loop *loop, tdm__timer_fn *fn, void *arg,
-                             struct tdm__timer **timer_out)
-{
-    struct tdm__timer *timer = calloc(1, sizeof(*timer));
-
-    TDM_ASSERT(fn != NULL);
-    if (timer == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a timer");
-    }
-    timer->item.loop = loop;
-    timer->item.dispatch = timer_dispatch;
-    timer->item.bury = timer_bury;
-    timer->deadline_ms = TDM__NEVER;
-    timer->fn = fn;
-    timer->arg = arg;
-    timer->event = event_new(loop->base, -1, 0, on_timer, timer);
-    if (timer->event == NULL) {
-        free(timer);
-        return tdm__fail(TDM_E_NOMEM, "event_new: a timer");
-    }
-    *timer_out = timer;
-    return TDM_OK;
-}
-
-tdm_status tdm__timer_set(struct tdm__timer *timer, int64_t deadline_ms)
-{
-    struct timeval time;
-
-    tdm__timer_clear(timer);
-    timer->deadline_ms = deadline_ms;
-    if (deadline_ms == TDM__NEVER) {
-        return TDM_OK;
-    }
-    time = time_until(deadline_ms);
-    if (event_add(timer->event, &time) != 0) {
-        return tdm__fail(TDM_E_NOMEM, "event_add: no memory for a timer");
-    }
-    return TDM_OK;
-}
-
-void tdm__timer_clear(struct tdm__timer *timer)
-{
-    (void)event_del(timer->event);
-    item_unlist(&timer->item);
-    timer->deadline_ms = TDM__NEVER;
-}
-
-void tdm__timer_destroy(struct tdm__timer *timer)
-{
-    if (timer == NULL) {
-        return;
-    }
-    (void)event_del(timer->event);
-    item_destroy(&timer->item);
 }
 
 /* ---- posts ------------------------------------------------------------------------------ */
