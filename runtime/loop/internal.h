@@ -4,6 +4,7 @@
 #define TDM_RUNTIME_LOOP_INTERNAL_H
 
 #include "runtime/loop/loop.h"
+#include "runtime/loop/spin.h"
 #include "runtime/loop/turns.h"
 
 #include <pthread.h>
@@ -43,9 +44,7 @@ struct tdm__loop {
     TAILQ_HEAD(, item) dead;       /* to be buried */
     TAILQ_HEAD(, tdm__hook) hooks; /* borrowed; before each poll */
     bool polling;
-    bool expects_soon;
-    bool spinning_pays;
-    uint32_t spins_skipped;
+    struct tdm__spin spin;
     struct tdm__turns turns;
 
     int post_fd;                   /* owned eventfd: `posts` became non-empty */

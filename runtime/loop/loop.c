@@ -25,12 +25,6 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
-enum {
-    SPIN_NS = 20000,        /* while the last polling paid */
-    SPIN_PROBE_NS = 150000, /* now and then, when it did not: longer than a wake-up takes */
-    SPIN_PROBE_EVERY = 32
-};
-
 /* ---- running ---------------------------------------------------------------------------- */
 
 static void on_alarm(evutil_socket_t fd, short what, void *arg)
@@ -86,24 +80,8 @@ static void list_fired(struct tdm__loop *loop)
     }
 }
 
-/* How long to poll before sleeping: not at all, unless a peer on another processor is expected
- * to answer soon. */
-static int64_t spin_ns(struct tdm__loop *loop)
+static int spin(struct tdm__loop *loop, int64_t until_ns)
 {
-    if (!loop->expects_soon) {
-        return 0;
-    }
-    loop->expects_soon = false;
-    if (loop->spinning_pays) {
-        return SPIN_NS;
-    }
-    loop->spins_skipped++;
-    return loop->spins_skipped % SPIN_PROBE_EVERY == 0 ? SPIN_PROBE_NS : 0;
-}
-
-static int spin(struct tdm__loop *loop, int64_t for_ns)
-{
-    int64_t until_ns = tdm__clock_ns() + for_ns;
     int rc;
 
     do {
@@ -112,17 +90,36 @@ static int spin(struct tdm__loop *loop, int64_t for_ns)
     return rc;
 }
 
-/* With the lock free.  Waits for the first that is ready, if it may. */
-static int poll_events(struct tdm__loop *loop, bool wait, int64_t for_ns)
+/* Waits for the first that is ready, if it may. */
+static int poll_events(struct tdm__loop *loop, bool wait, int64_t began_ns, int64_t for_ns)
 {
-    int rc = 0;
-
     if (for_ns > 0) {
-        rc = spin(loop, for_ns);
-        wait = wait && STAILQ_EMPTY(&loop->fired);
+        int rc = spin(loop, began_ns + for_ns);
+
+        if (rc < 0 || !STAILQ_EMPTY(&loop->fired)) {
+            return rc;
+        }
     }
-    if (rc >= 0 && (wait || for_ns == 0)) {
-        rc = event_base_loop(loop->base, EVLOOP_ONCE | (wait ? 0 : EVLOOP_NONBLOCK));
+    return event_base_loop(loop->base, EVLOOP_ONCE | (wait ? 0 : EVLOOP_NONBLOCK));
+}
+
+/* With the lock free while it polls, and not before or after. */
+static int poll_unlocked(struct tdm__loop *loop, bool wait)
+{
+    bool expected = wait && loop->spin.expected;
+    int64_t for_ns = expected ? tdm__spin_time(&loop->spin) : 0;
+    int64_t began_ns = expected ? tdm__clock_ns() : 0;
+    uint32_t depth;
+    int rc;
+
+    loop->polling = true;
+    depth = tdm__turns_unlock_all(&loop->turns);
+    rc = poll_events(loop, wait, began_ns, for_ns);
+    tdm__turns_relock(&loop->turns, depth);
+    loop->polling = false;
+    if (expected) {
+        loop->spin.expected = false;
+        tdm__spin_learn(&loop->spin, for_ns, tdm__clock_ns() - began_ns);
     }
     return rc;
 }
@@ -132,9 +129,6 @@ static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
 {
     struct tdm__hook *hook;
     bool wait = false;
-    int64_t for_ns = 0;
-    int64_t began_ns = 0;
-    uint32_t depth;
     int rc;
 
     TDM_ASSERT(!loop->polling);
@@ -143,19 +137,10 @@ static tdm_status collect(struct tdm__loop *loop, int64_t deadline_ms)
         hook->fn(hook->arg);
     }
     wait = TAILQ_EMPTY(&loop->ready) && tdm__deadline_left(deadline_ms) != 0;
-    for_ns = wait ? spin_ns(loop) : 0;
-    began_ns = for_ns > 0 ? tdm__clock_ns() : 0;
     if (wait) {
         TDM_TRY(alarm_set(loop, deadline_ms));
     }
-    loop->polling = true;
-    depth = tdm__turns_unlock_all(&loop->turns);
-    rc = poll_events(loop, wait, for_ns);
-    tdm__turns_relock(&loop->turns, depth);
-    loop->polling = false;
-    if (for_ns > 0) {
-        loop->spinning_pays = tdm__clock_ns() - began_ns < for_ns;
-    }
+    rc = poll_unlocked(loop, wait);
     list_fired(loop);
     if (rc < 0) {
         return tdm__fail_errno(errno, "event_base_loop");
@@ -320,7 +305,7 @@ void tdm__loop_take_back(struct tdm__loop *loop, uint32_t depth)
 
 void tdm__loop_expect_soon(struct tdm__loop *loop)
 {
-    loop->expects_soon = true;
+    loop->spin.expected = true;
 }
 
 struct tdm__turns *tdm__loop_turns(struct tdm__loop *loop)

@@ -11,13 +11,15 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
-enum { NAP_MS = 1, STACK_BYTES = 256 * 1024 };
+/* Who has the loop's lock now and then may not drive for so many naps. */
+enum { NAP_MS = 1, NAPS_UNDRIVEN_MAX = 10, STACK_BYTES = 256 * 1024 };
 
 struct tdm__standby {
     struct tdm__loop *loop; /* borrowed */
     pthread_t thread;
-    struct tdm__sleeper sleeper; /* roused when the loop has no driver, or this must end */
-    bool stopping;               /* guarded by the loop's lock */
+    struct tdm__sleeper sleeper; /* roused when this must end, or what it waits for is there */
+    bool stopping;               /* guarded by the loop's lock, like what follows */
+    uint32_t undriven_count;     /* naps in a row in which nobody drove */
 };
 
 static bool is_stopping(void *arg)
@@ -27,21 +29,36 @@ static bool is_stopping(void *arg)
     return standby->stopping;
 }
 
-/* With the lock held. */
+static void sleep_while_driven(struct tdm__standby *standby)
+{
+    struct tdm__turns *turns = tdm__loop_turns(standby->loop);
+
+    turns->when_free = &standby->sleeper;
+    (void)tdm__turns_sleep(turns, &standby->sleeper, TDM__NEVER);
+    turns->when_free = NULL;
+}
+
+/* Naps and looks whether anything has happened: so those who drive for some microseconds, again
+ * and again, need not tell anybody that they stop.  Only while one of them drives on and on,
+ * which is all that an idle process does, it sleeps.
+ *
+ * Who takes the lock without driving makes calls, and is about to wait for them: he is left
+ * alone for a while. */
 static void watch_loop(struct tdm__standby *standby)
 {
     struct tdm__turns *turns = tdm__loop_turns(standby->loop);
-    uint64_t drives_count;
+    uint64_t drives_count = turns->drives_count;
+    uint64_t locks_count = turns->locks_count;
 
-    if (turns->driver != NULL) {
-        turns->when_free = &standby->sleeper;
-        (void)tdm__turns_sleep(turns, &standby->sleeper, TDM__NEVER);
-        turns->when_free = NULL;
-        return;
-    }
-    drives_count = turns->drives_count;
     (void)tdm__turns_sleep(turns, &standby->sleeper, tdm__deadline_in(NAP_MS));
-    if (!standby->stopping && drives_count == turns->drives_count) {
+    if (standby->stopping || turns->drives_count != drives_count) {
+        standby->undriven_count = 0;
+    } else if (turns->driver != NULL) {
+        standby->undriven_count = 0;
+        sleep_while_driven(standby);
+    } else if (turns->locks_count == locks_count ||
+               ++standby->undriven_count == NAPS_UNDRIVEN_MAX) {
+        standby->undriven_count = 0;
         (void)tdm__loop_stand_by(standby->loop, is_stopping, standby);
     }
 }

@@ -28,6 +28,7 @@ void tdm__turns_init(struct tdm__turns *turns)
     turns->depth = 0;
     turns->driver = NULL;
     turns->drives_count = 0;
+    turns->locks_count = 0;
     turns->when_free = NULL;
     turns->driver_yields = false;
     TAILQ_INIT(&turns->waiters);
@@ -73,6 +74,7 @@ void tdm__turns_lock(struct tdm__turns *turns)
     if (!tdm__turns_is_held(turns)) {
         mutex_take(turns);
         TDM_ASSERT(turns->depth == 0);
+        turns->locks_count++;
     }
     turns->depth++;
 }

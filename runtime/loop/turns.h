@@ -35,6 +35,7 @@ struct tdm__turns {
     _Atomic uint32_t lockers_count; /* that sleep at the mutex, or were roused */
     const void *driver;             /* NULL: nobody */
     uint64_t drives_count;          /* how often one has begun */
+    uint64_t locks_count;           /* how often somebody has come to do something */
     struct tdm__sleeper *when_free; /* borrowed; roused when nobody drives any more; or NULL */
     bool driver_yields;             /* it stands by: it stops for whoever waits */
     TAILQ_HEAD(, tdm__waiter) waiters;

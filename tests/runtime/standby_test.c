@@ -154,6 +154,19 @@ static void a_callback_that_waits_is_not_cut_short(void **state)
     assert_int_equal(world.nested, TDM_OK);
 }
 
+/* As a program does that makes calls and never waits for them. */
+static void who_only_takes_the_lock_holds_nothing_up_for_long(void **state)
+{
+    int64_t deadline_ms = tdm__deadline_in(WAIT_MS);
+
+    (void)state;
+    assert_int_equal(tdm__loop_post(world.loop, note, NULL), TDM_OK);
+    while (atomic_load(&world.calls) < 1) {
+        assert_true(tdm__clock_ms() < deadline_ms);
+        tdm__loop_leave(tdm__loop_enter(world.loop));
+    }
+}
+
 static void it_ends_at_once_wherever_it_is(void **state)
 {
     (void)state;
@@ -195,6 +208,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(who_runs_the_loop_drives_it_itself, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_callback_that_waits_is_not_cut_short, set_up,
                                         tear_down),
+        cmocka_unit_test_setup_teardown(who_only_takes_the_lock_holds_nothing_up_for_long,
+                                        set_up, tear_down),
         cmocka_unit_test_setup_teardown(it_ends_at_once_wherever_it_is, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_forked_child_may_take_the_lock, set_up, tear_down),
     };
