@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/answer.h"
 
+#include "actors/objects/holds.h"
 #include "runtime/error.h"
 
 #include <errno.h>
@@ -45,6 +46,8 @@ tdm_status tdm__answer_keep(const struct tdm__answer *answer,
         kept->answer.packed = (struct tdm_bytes){kept->bytes, size_bytes};
         kept->answer.large = answer->large;
         tdm__large_retain(answer->large);
+        kept->answer.passed = answer->passed;
+        tdm__passed_retain(answer->passed);
     } else {
         kept->answer.detail = kept->bytes;
     }
@@ -66,12 +69,17 @@ void tdm__kept_answer_destroy(struct tdm__kept_answer *kept)
         (void)close(kept->fds[i]);
     }
     tdm__large_release(kept->answer.large);
+    tdm__passed_release(kept->answer.passed);
     free(kept);
 }
 
 void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming)
 {
-    if (answer->large != NULL) {
+    tdm_status status = tdm__reply_keeps(tdm_runtime_current(), incoming, 0, answer->passed);
+
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    } else if (answer->large != NULL) {
         tdm__large_reply(answer->large, tdm_runtime_current(), incoming);
     } else if (answer->status == TDM_OK) {
         tdm__incoming_reply(incoming, answer->packed, answer->fds, answer->fds_count);

@@ -12,12 +12,14 @@ struct tdm__answer {
     tdm_status status;
     const char *detail; /* of a failure */
     struct tdm_bytes packed;
-    struct tdm__large *large; /* borrowed; if there is one, it is the value instead */
-    const int *fds;           /* borrowed */
+    struct tdm__large *large;   /* borrowed; if there is one, it is the value instead */
+    struct tdm__passed *passed; /* borrowed; the references in the value; NULL: none */
+    const int *fds;             /* borrowed */
     uint32_t fds_count;
 };
 
-/* A copy of its own, with duplicates of the descriptors; a large value is counted. */
+/* A copy of its own, with duplicates of the descriptors; a large value is counted, and so is
+ * what it passes on: while the copy may be sent, its references lead somewhere. */
 struct tdm__kept_answer {
     TAILQ_ENTRY(tdm__kept_answer) link;
     uint64_t sequence;
@@ -30,7 +32,8 @@ struct tdm__kept_answer {
 tdm_status tdm__answer_keep(const struct tdm__answer *answer,
                             struct tdm__kept_answer **kept_out);
 void tdm__kept_answer_destroy(struct tdm__kept_answer *kept); /* NULL is allowed */
-/* Answers `incoming`, which is gone then. */
+/* Answers `incoming`, which is gone then; with a failure where the references in the answer
+ * have been let go of. */
 void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming);
 
 #endif

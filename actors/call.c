@@ -129,9 +129,11 @@ static void settle(tdm_call *call)
 void tdm__call_links_leave(void *arg, tdm_call *call, struct tdm__answer *said)
 {
     (void)arg;
-    (void)said;
     settle(call);
-    tdm__reply_keeps(tdm_runtime_current(), call->incoming, &call->replied_with);
+    if (tdm__passed_create(&call->replied_with, &call->passed) != TDM_OK) {
+        *said = (struct tdm__answer){.status = TDM_E_NOMEM, .detail = tdm_error_detail()};
+    }
+    said->passed = call->passed;
 }
 
 /* Takes `large`; without one, the reply is `packed`. */
@@ -241,17 +243,20 @@ static bool item_may_leave(void *arg)
            tdm_call_is_canceled(call) != 0 || call->answered;
 }
 
-static tdm_status yield_packed(tdm_call *call, struct tdm_bytes packed)
+static tdm_status check_stream(const tdm_call *call)
 {
-    tdm_status status;
-    TDM__ENTER(call->loop);
-
     if (call->executor == NULL || call->answered || !call->wants_items) {
         return tdm__fail(TDM_E_STATE, call->executor != NULL && call->answered
                                           ? "the stream has ended: its call is answered"
                                           : "the caller asked for no stream");
     }
-    status = tdm__loop_run(call->loop, item_may_leave, call, call->deadline_ms);
+    return TDM_OK;
+}
+
+static tdm_status wait_for_taker(tdm_call *call)
+{
+    tdm_status status = tdm__loop_run(call->loop, item_may_leave, call, call->deadline_ms);
+
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "the caller's deadline passed while %d items waited for it",
                          (int)TDM_STREAM_ITEMS_AHEAD);
@@ -260,25 +265,89 @@ static tdm_status yield_packed(tdm_call *call, struct tdm_bytes packed)
     if (tdm_call_is_canceled(call) != 0 || call->answered) {
         return tdm__fail(TDM_E_CANCELED, "nobody takes the items any more");
     }
-    TDM_TRY(tdm__incoming_item(call->incoming, call->items_sent + 1, packed));
-    call->items_sent++;
     return TDM_OK;
+}
+
+/* Takes `holds`: the references in it are kept until the caller has settled. */
+static tdm_status send_item(tdm_call *call, struct tdm__large *large, struct tdm_bytes packed,
+                            struct tdm__holds *holds)
+{
+    tdm_runtime *runtime = tdm_runtime_current();
+    uint64_t index = call->items_sent + 1;
+    struct tdm__passed *passed;
+    tdm_status status = TDM_OK;
+
+    if (large != NULL && holds->count == 0) {
+        status = tdm__holds_of_packed(runtime, tdm__large_bytes(large), holds);
+    }
+    if (status == TDM_OK) {
+        status = tdm__passed_create(holds, &passed);
+    }
+    if (status != TDM_OK) {
+        return status;
+    }
+    status = large != NULL ? tdm__large_item(large, runtime, call->incoming, index)
+                           : tdm__incoming_item(call->incoming, index, packed, NULL, 0);
+    if (status == TDM_OK) {
+        call->items_sent = index;
+        status = tdm__reply_keeps(runtime, call->incoming, index, passed);
+    }
+    tdm__passed_release(passed);
+    return status;
+}
+
+static tdm_status yield_small(tdm_call *call, const char *format, va_list args)
+{
+    struct tdm__holds holds = {0};
+    struct tdm__large *large = NULL; /* values brought in by v or p may make it so */
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(take_writer(&writer));
+    status = tdm__links_pack(tdm_runtime_current(), writer, format, args, &holds);
+    if (status == TDM_OK) {
+        status = wait_for_taker(call);
+    }
+    if (status == TDM_OK && may_be_large(call)) {
+        status = tdm__large_copy(tdm_runtime_current(), tdm_writer_bytes(writer), &large);
+    }
+    if (status == TDM_OK) {
+        status = send_item(call, large, tdm_writer_bytes(writer), &holds);
+    }
+    tdm__large_release(large);
+    tdm__holds_release(&holds);
+    give_writer(writer);
+    return status;
+}
+
+static tdm_status yield_large(tdm_call *call, struct tdm__large *large)
+{
+    struct tdm__holds holds = {0};
+    tdm_status status = wait_for_taker(call);
+
+    if (status == TDM_OK) {
+        status = send_item(call, large, (struct tdm_bytes){NULL, 0}, &holds);
+    }
+    tdm__large_release(large);
+    return status;
 }
 
 tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
 {
-    tdm_writer *writer;
-    tdm_status status;
+    struct tdm__large *large = NULL;
+    tdm_status status = TDM_OK;
     va_list args;
+    TDM__ENTER(call->loop);
 
-    TDM_TRY(take_writer(&writer));
+    TDM_TRY(check_stream(call));
     va_start(args, format);
-    status = tdm_pack_va(writer, format, args);
-    va_end(args);
-    if (status == TDM_OK) {
-        status = yield_packed(call, tdm_writer_bytes(writer));
+    if (may_be_large(call)) {
+        status = tdm__large_pack(tdm_runtime_current(), format, args, &large);
     }
-    give_writer(writer);
+    if (status == TDM_OK) {
+        status = large == NULL ? yield_small(call, format, args) : yield_large(call, large);
+    }
+    va_end(args);
     return status;
 }
 

@@ -38,7 +38,8 @@ struct tdm_call {
     tdm_document *document; /* owned */
     const tdm_value *arguments;
     struct tdm__holds holds;        /* the references among them */
-    struct tdm__holds replied_with; /* those in the reply, until it is sent */
+    struct tdm__holds replied_with; /* those in the reply, until it is made … */
+    struct tdm__passed *passed;     /* … and then; counted */
     enum tdm__call_state state;
     bool placed; /* its arrival is over */
     bool kept;

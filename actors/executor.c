@@ -44,6 +44,15 @@ struct tdm__executor {
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
+static void call_free(tdm_call *call)
+{
+    tdm__holds_release(&call->holds);
+    tdm__holds_release(&call->replied_with);
+    tdm__passed_release(call->passed);
+    tdm_document_destroy(call->document);
+    free(call);
+}
+
 /* The last one to let go of the call frees it. */
 static void call_settle(tdm_call *call)
 {
@@ -52,10 +61,7 @@ static void call_settle(tdm_call *call)
         return;
     }
     TAILQ_REMOVE(&call->executor->calls, call, all_link);
-    tdm__holds_release(&call->holds);
-    tdm__holds_release(&call->replied_with);
-    tdm_document_destroy(call->document);
-    free(call);
+    call_free(call);
 }
 
 /* A connection of one node ends with one of its processes only: a large value that went over it
@@ -693,8 +699,7 @@ void tdm__executor_destroy(struct tdm__executor *executor)
             send_answer(call, &call->held_answer->answer); /* who held it will not release it */
             tdm__kept_answer_destroy(call->held_answer);
         }
-        tdm_document_destroy(call->document);
-        free(call);
+        call_free(call);
     }
     tdm__callers_fini(&executor->callers);
     free(executor);

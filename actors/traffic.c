@@ -112,7 +112,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         detail = tdm_error_detail();
     }
     if (status == TDM_OK) {
-        tdm__reply_arrived(link->runtime, link->conn, call_id, document);
+        tdm__reply_arrived(link->runtime, link->conn, call_id, 0, document);
     }
     link->holders_count++;
     if (status == TDM_E_TIMEOUT && tdm__clock_ms() >= outgoing->deadline_ms) {
@@ -138,15 +138,19 @@ void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken)
 static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
 {
     struct tdm__outgoing *outgoing = arg;
+    struct tdm__link *link = outgoing->link;
     tdm_document *document = NULL;
     tdm_status status;
 
     outgoing->items_count = index;
+    status = tdm__result_document(link->runtime, link->conn, item, &document);
+    if (status == TDM_OK) {
+        tdm__reply_arrived(link->runtime, link->conn, outgoing->call_id, index, document);
+    }
     if (outgoing->settled) {
+        tdm_document_destroy(document); /* nobody takes it: what it lent is given back */
         return;
     }
-    status =
-        tdm__result_document(outgoing->link->runtime, outgoing->link->conn, item, &document);
     tdm__stream_item(outgoing->stream, index, status, tdm_error_detail(), document);
 }
 

@@ -56,11 +56,20 @@ tdm_status tdm__links_unpack(tdm_runtime *runtime, const tdm_value *array, const
 
 /* ---- references in replies -------------------------------------------------------------- */
 
-/* The callee keeps what it replied until the caller has settled, or is gone.  Takes `holds`. */
-void tdm__reply_keeps(tdm_runtime *runtime, struct tdm__incoming *incoming,
-                      struct tdm__holds *holds);
-/* The caller tells the callee so, once it is; nothing happens for a reply without any. */
+/* The references in one answer or item, held by the callee while it may have to send that
+ * (again), and after that until the caller has settled, or is gone.  Counted. */
+struct tdm__passed;
+/* Takes `holds` on TDM_OK; NULL for none. */
+tdm_status tdm__passed_create(struct tdm__holds *holds, struct tdm__passed **passed_out);
+void tdm__passed_retain(struct tdm__passed *passed);  /* NULL is allowed */
+void tdm__passed_release(struct tdm__passed *passed); /* NULL is allowed */
+
+/* They go to the caller of `incoming`, with its reply (`item` 0) or an item.
+ * TDM_E_VALUE_LOST when they have been let go of: a caller had them, or never asked again. */
+tdm_status tdm__reply_keeps(tdm_runtime *runtime, const struct tdm__incoming *incoming,
+                            uint64_t item, struct tdm__passed *passed);
+/* The caller tells the callee when it has settled; nothing happens for a reply without any. */
 void tdm__reply_arrived(tdm_runtime *runtime, struct tdm__conn *conn, uint64_t call_id,
-                        const tdm_document *document);
+                        uint64_t item, const tdm_document *document);
 
 #endif

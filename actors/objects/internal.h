@@ -81,14 +81,16 @@ struct settling {
     void *arg;
 };
 
-/* What a reply contained, until its receiver has settled. */
+/* What a reply or an item contained, until its receiver has settled. */
 struct kept {
     struct tdm__closer closer;
     TAILQ_ENTRY(kept) link;
     struct tdm__objects *objects; /* borrowed */
-    struct tdm__conn *conn;
+    struct tdm__conn *conn;       /* NULL once it has ended: the caller may come again … */
+    int64_t until_ms;             /* … until then */
     uint64_t call_id;
-    struct tdm__holds holds;
+    uint64_t item;
+    struct tdm__passed *passed; /* counted */
 };
 
 LIST_HEAD(bucket, tdm__shared);
@@ -104,6 +106,7 @@ struct tdm__objects {
     TAILQ_HEAD(, borrower) borrowers;
     TAILQ_HEAD(, settling) settlings;
     TAILQ_HEAD(, kept) kept;
+    struct tdm__timer *kept_timer; /* owned; NULL until it is needed */
 };
 
 struct tdm__shared *tdm__shared_find(struct tdm__objects *objects, const struct tdm__id *id);

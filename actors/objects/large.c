@@ -519,20 +519,45 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
     return status;
 }
 
+/* TDM_OK: its reader is on this node, and is told where it lies. */
+static tdm_status lend_near(struct tdm__large *large, const tdm_runtime *runtime,
+                            const struct tdm__incoming *incoming, tdm_writer *writer,
+                            int *fd_out)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+
+    return conn != NULL &&
+                   tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node)
+               ? tdm__large_lend(large, conn, writer, fd_out)
+               : TDM_E_UNSUPPORTED;
+}
+
 void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
                       struct tdm__incoming *incoming)
 {
-    struct tdm__conn *conn = tdm__incoming_conn(incoming);
     tdm_writer *writer = NULL;
     int fd;
 
-    if (conn != NULL &&
-        tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node) &&
-        tdm_writer_create(&writer) == TDM_OK &&
-        tdm__large_lend(large, conn, writer, &fd) == TDM_OK) {
+    if (tdm_writer_create(&writer) == TDM_OK &&
+        lend_near(large, runtime, incoming, writer, &fd) == TDM_OK) {
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), &fd, 1);
     } else {
         tdm__incoming_reply(incoming, tdm__large_bytes(large), NULL, 0);
     }
     tdm_writer_destroy(writer);
+}
+
+tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
+                           struct tdm__incoming *incoming, uint64_t index)
+{
+    tdm_writer *writer;
+    tdm_status status;
+    int fd;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = lend_near(large, runtime, incoming, writer, &fd) == TDM_OK
+                 ? tdm__incoming_item(incoming, index, tdm_writer_bytes(writer), &fd, 1)
+                 : tdm__incoming_item(incoming, index, tdm__large_bytes(large), NULL, 0);
+    tdm_writer_destroy(writer);
+    return status;
 }

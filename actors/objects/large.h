@@ -61,6 +61,10 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
 void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
                       struct tdm__incoming *incoming);
 
+/* The same as an item of a stream. */
+tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
+                           struct tdm__incoming *incoming, uint64_t index);
+
 struct tdm__memory_use {
     uint64_t used_bytes;
     uint64_t idle_bytes;

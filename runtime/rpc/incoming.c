@@ -189,14 +189,23 @@ const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incom
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static tdm_status check_room(const struct tdm__incoming *incoming, const char *what,
-                             struct tdm_bytes payload)
+static tdm_status check_frame(const struct tdm__incoming *incoming, const char *what,
+                              struct tdm_bytes payload, uint32_t fds_count)
 {
+    const struct tdm__conn *conn = incoming->conn;
     size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES;
 
     if (payload.size_bytes > room) {
         return tdm__fail(TDM_E_LIMIT, "%s of %s has %zu bytes, a frame holds %zu", what,
                          incoming->method, payload.size_bytes, room);
+    }
+    if (fds_count > TDM__RPC_FDS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%s of %s has %u descriptors, a frame holds %d", what,
+                         incoming->method, fds_count, TDM__RPC_FDS_MAX);
+    }
+    if (fds_count > 0 && !conn->local) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "%s of %s has descriptors, %s is not local", what,
+                         incoming->method, conn->label);
     }
     return TDM_OK;
 }
@@ -216,15 +225,7 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
     if (conn->state != CONN_OPEN) {
         return TDM_OK; /* goes nowhere */
     }
-    TDM_TRY(check_room(incoming, "the reply", payload));
-    if (fds_count > TDM__RPC_FDS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "the reply of %s has %u descriptors, a frame holds %d",
-                         incoming->method, fds_count, TDM__RPC_FDS_MAX);
-    }
-    if (fds_count > 0 && !conn->local) {
-        return tdm__fail(TDM_E_UNSUPPORTED, "the reply of %s has descriptors, %s is not local",
-                         incoming->method, conn->label);
-    }
+    TDM_TRY(check_frame(incoming, "the reply", payload, fds_count));
     return tdm__conn_send(conn, &frame, NULL, payload.data, fds);
 }
 
@@ -236,11 +237,12 @@ static void release(struct tdm__incoming *incoming)
 }
 
 tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
-                              struct tdm_bytes packed)
+                              struct tdm_bytes packed, const int *fds, uint32_t fds_count)
 {
     struct tdm__conn *conn = incoming->conn;
     struct tdm__frame frame = {.kind = TDM__FRAME_ITEM,
                                .cpu = tdm__this_cpu(),
+                               .fds_count = fds_count,
                                .payload_bytes = (uint32_t)packed.size_bytes,
                                .call_id = incoming->frame.call_id,
                                .left_ms = -1,
@@ -251,8 +253,8 @@ tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
         return tdm__fail(TDM_E_CLOSED, "item %llu of %s: the connection with %s has ended",
                          (unsigned long long)index, incoming->method, conn->label);
     }
-    TDM_TRY(check_room(incoming, "an item", packed));
-    TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, NULL));
+    TDM_TRY(check_frame(incoming, "an item", packed, fds_count));
+    TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, fds));
     incoming->items_sent = index;
     return TDM_OK;
 }

@@ -103,10 +103,10 @@ enum tdm__notice {
 /* May answer the call. */
 typedef void tdm__notice_fn(void *arg, enum tdm__notice notice, uint64_t items_taken);
 void tdm__incoming_on_notice(struct tdm__incoming *incoming, tdm__notice_fn *fn, void *arg);
-/* Sends item `index` of a stream: from 1, each higher than the one before.  TDM_E_CLOSED once
- * the connection has ended. */
+/* Sends item `index` of a stream: from 1, each higher than the one before; descriptors are
+ * duplicated.  TDM_E_CLOSED once the connection has ended. */
 tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
-                              struct tdm_bytes packed);
+                              struct tdm_bytes packed, const int *fds, uint32_t fds_count);
 
 /* Both free `incoming`.  Descriptors are duplicated, the caller keeps its own. */
 void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed,

@@ -89,6 +89,23 @@ static tdm_status hoarder_echo(tdm_call *call, void *self)
     return tdm_call_reply(call, "b", bytes, size_bytes);
 }
 
+/* cut (bytes, pieces): a stream of that many equal pieces */
+static tdm_status hoarder_cut(tdm_call *call, void *self)
+{
+    const char *bytes;
+    size_t size_bytes;
+    int64_t pieces;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "bi", &bytes, &size_bytes, &pieces));
+    for (int64_t i = 0; i < pieces; i++) {
+        size_t part = size_bytes / (size_t)pieces;
+
+        TDM_TRY(tdm_call_yield(call, "b", bytes + (size_t)i * part, part));
+    }
+    return TDM_OK;
+}
+
 /* use (): bytes in use and idle, values lent and read */
 static tdm_status hoarder_use(tdm_call *call, void *self)
 {
@@ -112,6 +129,7 @@ TDM_ACTOR_CLASS(hoarder, .state_bytes = sizeof(struct hoarder), .destruct = hoar
                     {"drop", hoarder_drop, NULL},
                     {"give", hoarder_give, NULL},
                     {"echo", hoarder_echo, NULL},
+                    {"cut", hoarder_cut, NULL},
                     {"use", hoarder_use, NULL},
                 });
 
@@ -287,6 +305,38 @@ static void large_arguments_and_replies_travel_by_descriptor(void **state)
     assert_all_returned(reader);
 }
 
+static void large_items_travel_by_descriptor(void **state)
+{
+    enum { PIECES = 5 };
+    size_t part = data_bytes / PIECES;
+    tdm_stream *stream;
+    tdm_ref *item;
+
+    (void)state;
+    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                          (int64_t)PIECES));
+    for (size_t i = 0; i < PIECES; i++) {
+        const void *bytes;
+        size_t size_bytes;
+
+        must(tdm_stream_next(stream, PATIENCE_MS, &item));
+        must(tdm_get(item, PATIENCE_MS, "b", &bytes, &size_bytes));
+        assert_int_equal(size_bytes, part);
+        assert_memory_equal(bytes, data + i * part, part);
+        assert_true(use_here().read_count > 0);
+        tdm_ref_release(item);
+    }
+    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &item), TDM_E_END);
+    tdm_stream_destroy(stream);
+
+    must(tdm_actor_stream(reader, "cut", NULL, &stream, "bi", (const void *)data, data_bytes,
+                          (int64_t)40));
+    must(tdm_stream_next(stream, PATIENCE_MS, &item));
+    tdm_ref_release(item);
+    tdm_stream_destroy(stream); /* what comes now is given back unread */
+    assert_all_returned(reader);
+}
+
 static void a_large_value_is_an_argument(void **state)
 {
     tdm_ref *put;
@@ -384,6 +434,7 @@ int main(void)
         cmocka_unit_test(memory_is_used_again_while_it_is_warm),
         cmocka_unit_test(a_lent_segment_is_not_written_to),
         cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
+        cmocka_unit_test(large_items_travel_by_descriptor),
         cmocka_unit_test(a_large_value_is_an_argument),
         cmocka_unit_test(a_reader_that_dies_returns_what_it_read),
         cmocka_unit_test(what_is_here_outlives_its_maker),

@@ -1,13 +1,18 @@
 /* references_test.c - references and handles passed on: borrowed, counted, lost with owners. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/handle.h"
+#include "actors/link.h"
 #include "actors/objects/objects.h"
+#include "actors/runtime.h"
 #include "tests/support/actor_world.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -90,6 +95,44 @@ static tdm_status keeper_make(tdm_call *call, void *self)
     TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", number));
     status = tdm_call_reply(call, "R", ref);
     tdm_ref_release(ref);
+    return status;
+}
+
+/* stream (count): items (index, reference to a value that nobody else holds) */
+static tdm_status keeper_stream(tdm_call *call, void *self)
+{
+    int64_t count;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &count));
+    for (int64_t i = 0; i < count; i++) {
+        tdm_ref *ref;
+        tdm_status status;
+
+        TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", 100 + i));
+        status = tdm_call_yield(call, "iR", i, ref);
+        tdm_ref_release(ref);
+        TDM_TRY(status);
+    }
+    return TDM_OK;
+}
+
+/* make_marked (number, path): as make; there is a file when the answer has left */
+static tdm_status keeper_make_marked(tdm_call *call, void *self)
+{
+    const char *path;
+    int64_t number;
+    tdm_ref *ref;
+    tdm_status status;
+    int fd;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "is", &number, &path));
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", number));
+    status = tdm_call_reply(call, "R", ref);
+    tdm_ref_release(ref);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    (void)close(fd);
     return status;
 }
 
@@ -177,6 +220,8 @@ TDM_ACTOR_CLASS(keeper, .state_bytes = sizeof(struct keeper), .destruct = keeper
                     {"drop", keeper_drop, NULL},
                     {"give", keeper_give, NULL},
                     {"make", keeper_make, NULL},
+                    {"make_marked", keeper_make_marked, NULL},
+                    {"stream", keeper_stream, NULL},
                     {"echo", keeper_echo, NULL},
                     {"linger", keeper_linger, NULL},
                     {"employ", keeper_employ, NULL},
@@ -477,6 +522,99 @@ static void many_are_waited_for_together(void **state)
     assert_nothing_is_held();
 }
 
+/* ---- streams and answers that are sent again --------------------------------------------- */
+
+static void references_come_in_items(void **state)
+{
+    enum { ITEMS = 40 }; /* more than may be ahead */
+    tdm_ref *found[ITEMS];
+    tdm_stream *stream;
+    tdm_ref *item;
+
+    (void)state;
+    must(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)ITEMS));
+    for (int64_t i = 0; i < ITEMS; i++) {
+        int64_t index = -1;
+
+        must(tdm_stream_next(stream, PATIENCE_MS, &item));
+        must(tdm_get(item, PATIENCE_MS, "iR", &index, &found[i]));
+        assert_int_equal(index, i);
+        tdm_ref_release(item);
+    }
+    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &item), TDM_E_END);
+    tdm_stream_destroy(stream);
+    for (int64_t i = 0; i < ITEMS; i++) {
+        int64_t number = 0;
+
+        must(tdm_get(found[i], PATIENCE_MS, "i", &number));
+        assert_int_equal(number, 100 + i);
+        tdm_ref_release(found[i]);
+    }
+    assert_nothing_is_held();
+}
+
+static void items_that_nobody_takes_leave_nothing_held(void **state)
+{
+    tdm_stream *stream;
+    tdm_ref *item;
+
+    (void)state;
+    must(tdm_actor_stream(first, "stream", NULL, &stream, "i", (int64_t)1000));
+    must(tdm_stream_next(stream, PATIENCE_MS, &item));
+    tdm_ref_release(item);
+    tdm_stream_destroy(stream);
+    assert_nothing_is_held();
+}
+
+/* Cuts the connection when the answer is in it, unread: this thread has the loop. */
+static void cut_after(tdm_actor *actor, const char *path)
+{
+    bool marked = false;
+
+    for (int i = 0; i < PATIENCE_MS && !marked; i++) {
+        marked = access(path, F_OK) == 0;
+        (void)poll(NULL, 0, 1);
+    }
+    assert_true(marked);
+    tdm__conn_close(actor->link->conn);
+}
+
+static void an_answer_sent_again_still_has_its_references(void **state)
+{
+    tdm_actor *actor = keeper_create();
+    char path[256];
+    tdm_ref *ref = NULL;
+    tdm_ref *inner = NULL;
+    struct counts counts;
+    int64_t number = 0;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/marked", runtime->directory);
+    (void)counts_of(actor); /* there is a connection */
+    {
+        TDM__LOCK(runtime);
+
+        must(tdm_actor_call(actor, "make_marked", &ref, "is", (int64_t)17, path));
+        cut_after(actor, path);
+    }
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    must(tdm_get(inner, PATIENCE_MS, "i", &number));
+    assert_int_equal(number, 17);
+    tdm_ref_release(inner);
+    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+        counts = counts_of(actor);
+        if (all_gone(counts)) {
+            break;
+        }
+        (void)poll(NULL, 0, 5);
+    }
+    assert_true(all_gone(counts));
+    assert_int_equal(unlink(path), 0);
+    tdm_actor_destroy(actor);
+    assert_nothing_is_held();
+}
+
 /* ---- deaths ----------------------------------------------------------------------------- */
 
 static void the_owners_death_loses_what_is_not_here(void **state)
@@ -559,6 +697,9 @@ int main(void)
         cmocka_unit_test(a_result_to_come_can_be_passed_on),
         cmocka_unit_test(references_inside_values_live_with_them),
         cmocka_unit_test(many_are_waited_for_together),
+        cmocka_unit_test(references_come_in_items),
+        cmocka_unit_test(items_that_nobody_takes_leave_nothing_held),
+        cmocka_unit_test(an_answer_sent_again_still_has_its_references),
         cmocka_unit_test(the_owners_death_loses_what_is_not_here),
         cmocka_unit_test(a_borrowers_death_returns_its_holds),
         cmocka_unit_test(a_handle_works_where_it_arrives),

@@ -45,9 +45,10 @@ static void send_items(uint64_t from, uint64_t to)
     for (uint64_t i = from; i <= to; i++) {
         char packed[] = {(char)0x91, (char)i}; /* an array of one small number */
 
-        assert_int_equal(
-            tdm__incoming_item(peer.held[0], i, (struct tdm_bytes){packed, sizeof(packed)}),
-            TDM_OK);
+        assert_int_equal(tdm__incoming_item(peer.held[0], i,
+                                            (struct tdm_bytes){packed, sizeof(packed)}, NULL,
+                                            0),
+                         TDM_OK);
     }
 }
 

@@ -149,7 +149,7 @@ static void items_come_in_order_before_the_answer(void **state)
 
     (void)state;
     for (uint64_t i = 1; i <= 100; i++) {
-        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item")), TDM_OK);
+        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
     }
     pair_run_until(&pair, &items.count, 100);
     assert_int_equal(items.last_index, 100);
@@ -166,7 +166,7 @@ static void items_nobody_asked_for_are_dropped(void **state)
     assert_int_equal(tdm__conn_call(pair.conns[0], &request, on_reply, NULL, &call_id), TDM_OK);
     pair_run_until(&pair, &pair.held_count, 1);
     assert_false(tdm__incoming_wants_items(pair.held[0]));
-    assert_int_equal(tdm__incoming_item(pair.held[0], 1, pair_text("item")), TDM_OK);
+    assert_int_equal(tdm__incoming_item(pair.held[0], 1, pair_text("item"), NULL, 0), TDM_OK);
     answer_held();
     assert_int_equal(items.answer.status, TDM_OK);
     assert_int_equal(items.count, 0);
@@ -178,7 +178,7 @@ static void items_of_a_forgotten_call_are_dropped(void **state)
 
     (void)state;
     tdm__conn_forget(pair.conns[0], call_id);
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item")), TDM_OK);
+    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
     expect_both_open();
     assert_int_equal(items.count, 0);
 }
@@ -189,7 +189,7 @@ static void credit_grows_and_is_told_once_each(void **state)
 
     (void)state;
     for (uint64_t i = 1; i <= 3; i++) {
-        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item")), TDM_OK);
+        assert_int_equal(tdm__incoming_item(incoming, i, pair_text("item"), NULL, 0), TDM_OK);
     }
     tdm__conn_credit(pair.conns[0], call_id, 1);
     tdm__conn_credit(pair.conns[0], call_id, 1);
@@ -210,7 +210,7 @@ static void the_end_of_the_connection_is_told_once_and_items_go_nowhere(void **s
     pair_run_until(&pair, &pair.closed, 2);
     assert_int_equal(told.count, 1);
     assert_int_equal(told.notice, TDM__NOTICE_CLOSED);
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item")), TDM_E_CLOSED);
+    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_E_CLOSED);
 }
 
 static void the_end_may_be_answered_inside_its_notice(void **state)
@@ -259,7 +259,7 @@ static void credit_for_items_never_sent_ends_the_connection(void **state)
     struct tdm__incoming *incoming = hold();
 
     (void)state;
-    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item")), TDM_OK);
+    assert_int_equal(tdm__incoming_item(incoming, 1, pair_text("item"), NULL, 0), TDM_OK);
     send_raw(pair.conns[0], TDM__FRAME_CREDIT, call_id, 2);
     expect_protocol_end(1, "left (pid");
     assert_int_equal(told.notice, TDM__NOTICE_CLOSED);
