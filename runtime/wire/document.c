@@ -390,13 +390,16 @@ static const char *copy_text(struct reader *reader, const char *data, size_t siz
 
 static const struct tdm_ndarray *fill_ndarray(struct reader *reader, uint32_t body_bytes)
 {
+    static const _Alignas(TDM__NDARRAY_ALIGNMENT) char no_data[1];
     struct tdm_ndarray *ndarray = reader->places.ndarrays++;
     tdm_status status = read_ndarray(reader, body_bytes, ndarray);
     size_t room;
 
     TDM_ASSERT(status == TDM_OK);
     room = data_room(reader, ndarray);
-    if (room > 0) {
+    if (tdm_ndarray_bytes(ndarray) == 0) {
+        ndarray->data = no_data; /* aligned as others are, and never gone */
+    } else if (room > 0) {
         memcpy(reader->places.data, ndarray->data, tdm_ndarray_bytes(ndarray));
         ndarray->data = reader->places.data;
         reader->places.data += room;

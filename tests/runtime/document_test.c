@@ -120,6 +120,29 @@ static void an_array_that_lies_badly_is_copied(void **state)
     }
 }
 
+static void an_empty_array_is_aligned_and_outlives_its_bytes(void **state)
+{
+    static const struct tdm_ndarray empty = {TDM_F64, 1, {0}, NULL};
+    tdm_writer *writer = NULL;
+    tdm_document *document = NULL;
+    const struct tdm_ndarray *ndarray;
+    struct loan loan;
+
+    (void)state;
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    tdm_write_array(writer, 2);
+    tdm_write_ndarray(writer, &empty);
+    tdm_write_nil(writer);
+    loan_make(&loan, tdm_writer_bytes(writer), 1);
+    assert_int_equal(tdm_document_parse(loan.bytes, &document), TDM_OK);
+    ndarray = tdm_value_ndarray(tdm_value_at(tdm_document_root(document), 0));
+    assert_int_equal((uintptr_t)ndarray->data % sizeof(double), 0);
+    assert_false(lies_in(ndarray->data, loan.bytes));
+    tdm_document_destroy(document);
+    tdm_writer_destroy(writer);
+    free(loan.memory);
+}
+
 static void a_refused_loan_stays_the_callers(void **state)
 {
     struct loan loan;
@@ -195,6 +218,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         DOCUMENT_TEST(only_strings_are_copied_from_an_aligned_loan),
         DOCUMENT_TEST(an_array_that_lies_badly_is_copied),
+        DOCUMENT_TEST(an_empty_array_is_aligned_and_outlives_its_bytes),
         DOCUMENT_TEST(a_refused_loan_stays_the_callers),
         DOCUMENT_TEST(a_plain_document_outlives_its_bytes),
         DOCUMENT_TEST(references_and_handles_are_listed_in_order),
