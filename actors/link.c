@@ -71,20 +71,29 @@ static tdm_status open_to(struct tdm__link *link, const char *address)
     return TDM_OK;
 }
 
+static void ask_fate(struct tdm__link *link);
+
+/* Nothing is heard of it any more: its daemon knows why. */
+static void lose(struct tdm__link *link)
+{
+    link->state = TDM__LINK_ASKING;
+    link->lost_since_ms = tdm__clock_ms();
+    link->attempts_count = 0;
+    ask_fate(link);
+}
+
+/* One that cannot be reached may have ended since it was described, and be restarted. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description)
 {
     char address[TDM__ADDRESS_BYTES];
-    tdm_status status;
 
     if (link->state != TDM__LINK_CREATING) {
         return; /* killed meanwhile */
     }
-    status = read_description(link, description, address, sizeof(address));
-    if (status == TDM_OK) {
-        status = open_to(link, address);
-    }
-    if (status != TDM_OK) {
-        tdm__link_die(link, status, tdm_error_detail());
+    if (read_description(link, description, address, sizeof(address)) != TDM_OK) {
+        tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
+    } else if (open_to(link, address) != TDM_OK) {
+        lose(link);
     }
 }
 
@@ -162,8 +171,6 @@ static void come_back(struct tdm__link *link, const struct tdm__reply *reply)
     reopen(link, tdm_document_root(document));
     tdm_document_destroy(document);
 }
-
-static void ask_fate(struct tdm__link *link);
 
 static void ask_again(void *arg)
 {
@@ -274,9 +281,7 @@ static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, cons
     link->state = TDM__LINK_ASKING;
     tdm__traffic_recall(link);
     if (link->lost_since_ms == 0) {
-        link->lost_since_ms = tdm__clock_ms();
-        link->attempts_count = 0;
-        ask_fate(link);
+        lose(link);
     } else {
         ask_later(link); /* again, and nothing was heard of it in between */
     }

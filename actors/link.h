@@ -78,7 +78,8 @@ void tdm__link_destroy(struct tdm__link *link);
 tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
                          const struct tdm__request *request);
 /* What the daemon says of a living actor: pid, node, GPUs, addresses, incarnation.  Connects
- * and sends what waits; a description that cannot be read or reached is the actor's death. */
+ * and sends what waits; a description that cannot be read is the actor's death, and of one that
+ * cannot be reached the daemon is asked what became of it. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description);
 /* The actor will not come, or has ended. */
 void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail);

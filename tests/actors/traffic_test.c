@@ -8,8 +8,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -89,6 +91,22 @@ static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
         }
         expect_result(refs[i], i);
     }
+}
+
+static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **state)
+{
+    char address[sizeof(peer.address)];
+    tdm_ref *ref = peer_call(&peer, 7, NULL);
+
+    (void)state;
+    memcpy(address, peer.address, sizeof(address));
+    (void)snprintf(peer.address, sizeof(peer.address), "unix:/tmp/link_peer.%d.gone",
+                   (int)getpid());
+    peer_found(&peer); /* by what the daemon knew */
+    memcpy(peer.address, address, sizeof(address));
+    peer_hold(&peer, 1);
+    peer_answer(&peer, 0);
+    expect_result(ref, 7);
 }
 
 static void a_restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **state)
@@ -447,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TRAFFIC_TEST(calls_wait_for_their_actor_and_keep_their_order),
         TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
+        TRAFFIC_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
         TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
         TRAFFIC_TEST(retries_are_used_up),
         TRAFFIC_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
