@@ -165,6 +165,25 @@ static void items_that_come_again_are_taken_once(void **state)
     tdm_stream_destroy(stream);
 }
 
+static void items_from_before_a_restart_may_be_taken_after_it(void **state)
+{
+    const struct tdm_call_options again = {.max_retries = -1};
+    tdm_stream *stream = open_stream(&again);
+
+    (void)state;
+    send_items(1, 6);
+    take(stream, 1, 2);
+    peer_settle(&peer);
+    peer_restart(&peer);
+    peer_hold(&peer, 1);
+    take(stream, 3, 4); /* the new process has sent nothing yet */
+    peer_settle(&peer);
+    assert_int_equal(peer.held_count, 1);
+    send_items(1, 8);
+    take(stream, 5, 8);
+    tdm_stream_destroy(stream);
+}
+
 static void a_deadline_ends_a_stream(void **state)
 {
     const struct tdm_call_options soon = {.timeout_ms = 30};
@@ -199,6 +218,7 @@ int main(void)
         STREAM_TEST(a_death_comes_after_the_items),
         STREAM_TEST(a_stream_may_be_destroyed_before_its_end),
         STREAM_TEST(items_that_come_again_are_taken_once),
+        STREAM_TEST(items_from_before_a_restart_may_be_taken_after_it),
         STREAM_TEST(a_deadline_ends_a_stream),
         STREAM_TEST(a_stream_of_a_dead_actor_is_refused),
     };
