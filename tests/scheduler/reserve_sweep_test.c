@@ -1,0 +1,176 @@
+/* reserve_sweep_test.c - what dead nodes left in the store is removed, and nothing else. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "tests/support/reserve_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+enum { PATIENCE_MS = 10000 };
+
+static struct reserve_world world;
+
+static int open_world(void **state)
+{
+    (void)state;
+    return reserve_world_open(&world);
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    reserve_world_close(&world);
+    return 0;
+}
+
+/* ---- asking the store ------------------------------------------------------------------- */
+
+struct waiting {
+    bool done;
+    tdm_status status;
+    uint32_t records_count;
+};
+
+static bool is_done(void *arg)
+{
+    return ((struct waiting *)arg)->done;
+}
+
+static void wait_for(struct waiting *waiting)
+{
+    assert_int_equal(tdm__loop_run(world.loop, is_done, waiting, tdm__deadline_in(PATIENCE_MS)),
+                     TDM_OK);
+}
+
+static void on_swept(void *arg, tdm_status status, const char *detail)
+{
+    struct waiting *waiting = arg;
+
+    (void)detail;
+    waiting->done = true;
+    waiting->status = status;
+}
+
+static tdm_status sweep(void)
+{
+    struct waiting waiting = {.done = false};
+
+    assert_int_equal(tdm__reserve_sweep(world.loop, world.store, tdm__deadline_in(PATIENCE_MS),
+                                        on_swept, &waiting),
+                     TDM_OK);
+    wait_for(&waiting);
+    return waiting.status;
+}
+
+static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
+                    uint32_t records_count)
+{
+    struct waiting *waiting = arg;
+
+    (void)records;
+    *waiting = (struct waiting){true, status, records_count};
+}
+
+static uint32_t count(const char *pattern)
+{
+    struct waiting waiting = {.done = false};
+
+    world.store->ops->read(world.store, &pattern, 1, tdm__deadline_in(PATIENCE_MS), on_read,
+                           &waiting);
+    wait_for(&waiting);
+    assert_int_equal(waiting.status, TDM_OK);
+    return waiting.records_count;
+}
+
+/* An actor on that node, asked for by `home`. */
+static void place(const struct tdm__id *node, const struct tdm__id *home, const char *name,
+                  bool returns)
+{
+    struct tdm__reserve_actor request = {
+        .class_name = "engine",
+        .returns = returns,
+        .wish = {.home = *home, .scheduling = TDM_SCHEDULE_NODE, .node = *node}};
+
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    (void)snprintf(request.name_key, sizeof(request.name_key), "%s", name);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+static void the_records_of_a_lost_node_go_and_the_others_stay(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    struct tdm__id two = reserve_world_join(&world, "two", 0);
+
+    (void)state;
+    place(&one, &one, "name/lab/here", false);
+    place(&two, &two, "name/lab/there", false);
+    place(&two, &two, "", false);
+    assert_int_equal(sweep(), TDM_OK);
+    assert_int_equal(count("actor/*"), 3);
+    assert_int_equal(count("name/*"), 2);
+    reserve_world_lose(&world, &two);
+    assert_int_equal(sweep(), TDM_OK);
+    assert_int_equal(count("actor/*"), 1);
+    assert_int_equal(count("name/lab/here"), 1);
+    assert_int_equal(count("name/lab/there"), 0);
+    assert_int_equal(count("node/*"), 1);
+}
+
+static void what_its_home_makes_anew_stays_as_long_as_its_home(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    struct tdm__id two = reserve_world_join(&world, "two", 0);
+
+    (void)state;
+    place(&two, &one, "name/lab/phoenix", true);
+    reserve_world_lose(&world, &two);
+    assert_int_equal(sweep(), TDM_OK);
+    assert_int_equal(count("actor/*"), 1);
+    assert_int_equal(count("name/*"), 1);
+    reserve_world_lose(&world, &one);
+    assert_int_equal(sweep(), TDM_OK);
+    assert_int_equal(count("actor/*"), 0);
+    assert_int_equal(count("name/*"), 0);
+}
+
+static void more_than_one_commit_holds_goes_in_parts(void **state)
+{
+    enum { ACTORS = 460 };
+    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    uint32_t sweeps_count = 1;
+    char name[64];
+
+    (void)state;
+    for (int i = 0; i < ACTORS; i++) {
+        (void)snprintf(name, sizeof(name), "name/lab/actor%d", i);
+        place(&one, &one, name, false);
+    }
+    reserve_world_lose(&world, &one);
+    while (sweep() == TDM_E_AGAIN) {
+        sweeps_count++;
+    }
+    assert_int_equal(world.status, TDM_OK);
+    assert_int_equal(sweeps_count, 2);
+    assert_int_equal(count("actor/*") + count("name/*"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_go_and_the_others_stay,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(what_its_home_makes_anew_stays_as_long_as_its_home,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(more_than_one_commit_holds_goes_in_parts, open_world,
+                                        close_world),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
