@@ -93,8 +93,7 @@ static void clear_away(struct actor_entry *entry, int64_t pid)
     tdm__node_actors_end(node, is_child, &gone.id, true, NULL, NULL);
     tdm__node_groups_creator_gone(node, &gone.id);
     if (!node->stopping) {
-        tdm__workers_sweep_orphans(node->workers,
-                                   node->spare_child == NULL ? 0 : node->spare_child());
+        tdm__workers_sweep_soon(node->workers);
     }
 }
 

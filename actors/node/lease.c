@@ -175,8 +175,7 @@ static void on_timer(void *arg)
     struct tdm__node_lease *lease = node->lease;
 
     (void)tdm__timer_set(lease->timer, tdm__deadline_in(TDM__NODE_RENEW_MS));
-    tdm__workers_sweep_orphans(node->workers,
-                               node->spare_child == NULL ? 0 : node->spare_child());
+    tdm__workers_sweep_orphans(node->workers);
     tdm__node_early_questions(node, tdm__clock_ms());
     tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
     tdm__node_groups_retry(node);

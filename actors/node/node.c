@@ -34,7 +34,8 @@ static tdm_status keep_output(struct tdm__node *node)
 
 tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *arg)
 {
-    TDM_TRY(tdm__workers_create(node->rpc, node->worker_program, &node->workers));
+    TDM_TRY(tdm__workers_create(node->rpc, node->worker_program, node->spare_child,
+                                &node->workers));
     TDM_TRY(keep_output(node));
     TDM_TRY(tdm__node_state_create(node));
     TDM_TRY(tdm__node_actors_create(node));

@@ -6,6 +6,7 @@
 #include "actors/node/logs.h"
 #include "actors/template.h"
 #include "runtime/assert.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/fdpass.h"
 #include "runtime/log.h"
@@ -23,7 +24,7 @@
 #define NO_MARK "00000000000000000000000000000000.00000000"
 _Static_assert(sizeof(NO_MARK) == TDM__MARK_BYTES, "a mark is written over it");
 
-enum { ENVIRONMENT_MAX = 4096, KEY_BYTES = 8192, START_FDS_MAX = 4 };
+enum { ENVIRONMENT_MAX = 4096, START_FDS_MAX = 4, TEMPLATES_MAX = 16, SWEEP_MS = 100 };
 
 /* A worker, and what is needed to start it again by exec if its template declines. */
 struct worker {
@@ -65,8 +66,12 @@ struct tdm__workers {
     const char *program;    /* borrowed */
     struct tdm__logs *logs; /* borrowed; NULL when no output is kept */
     struct worker *all;
-    struct template *templates;
+    struct template
+        *templates; /* the last used first; at most TEMPLATES_MAX but for busy ones */
     uint64_t last_serial;
+    pid_t (*spare_child)(void);
+    struct tdm__timer *sweep_timer; /* owned */
+    bool sweep_is_due;
 };
 
 /* ---- the end of a worker ---------------------------------------------------------------- */
@@ -374,6 +379,22 @@ static void on_forked(struct tdm__workers *workers, const struct tdm__template_n
     }
 }
 
+/* One that runs threads always will, and is of no use; else the machine refused. */
+static void handle_refusal(struct template *template, const struct tdm__template_news *news)
+{
+    struct worker *worker = find_by_serial(template->workers, news->serial);
+
+    tdm__log(TDM__INFO, "workers", "a template with %u threads cannot fork: executing",
+             news->threads_count);
+    if (worker != NULL) {
+        execute_instead(worker);
+    }
+    if (news->threads_count != 1) {
+        template->runs_threads = true;
+        template_ended(template);
+    }
+}
+
 static void handle_news(struct template *template, const struct tdm__template_news *news,
                         int pidfd)
 {
@@ -382,13 +403,7 @@ static void handle_news(struct template *template, const struct tdm__template_ne
     if (news->kind == TDM__TEMPLATE_FORKED && pidfd >= 0) {
         on_forked(template->workers, news, pidfd);
     } else if (news->kind == TDM__TEMPLATE_REFUSED) {
-        tdm__log(TDM__INFO, "workers", "a template with %u threads cannot fork: executing",
-                 news->threads_count);
-        template->runs_threads = true;
-        worker = find_by_serial(template->workers, news->serial);
-        if (worker != NULL) {
-            execute_instead(worker);
-        }
+        handle_refusal(template, news);
     } else if (news->kind == TDM__TEMPLATE_ENDED) {
         worker = find_forked(template, news->pid);
         if (worker != NULL) {
@@ -473,38 +488,100 @@ static char *make_key(const struct worker *worker)
     return key;
 }
 
+static bool is_busy(const struct template *template)
+{
+    for (const struct worker *worker = template->workers->all; worker != NULL;
+         worker = worker->next) {
+        if (worker->template == template) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void template_free(struct template *template)
+{
+    if (template->process.pid != 0) {
+        template_ended(template);
+    }
+    free(template->key);
+    free(template);
+}
+
+/* Each keeps a process and a copy of its environment: those not used for longest leave. */
+static void forget_templates(struct tdm__workers *workers)
+{
+    struct template **place = &workers->templates;
+    uint32_t count = 0;
+
+    while (*place != NULL) {
+        struct template *template = *place;
+
+        if (++count > TEMPLATES_MAX && !is_busy(template)) {
+            *place = template->next;
+            template_free(template);
+        } else {
+            place = &template->next;
+        }
+    }
+}
+
+static struct template *take_template(struct tdm__workers *workers, const char *key)
+{
+    struct template **place = &workers->templates;
+    struct template *template;
+
+    while (*place != NULL && strcmp((*place)->key, key) != 0) {
+        place = &(*place)->next;
+    }
+    template = *place;
+    if (template != NULL) {
+        *place = template->next;
+    }
+    return template;
+}
+
 /* The template of the worker's key, if the key was used before; else remembers the key. */
 static struct template *find_template(struct tdm__workers *workers, const struct worker *worker)
 {
     char *key = make_key(worker);
-    struct template *template;
+    struct template *template = key == NULL ? NULL : take_template(workers, key);
+    bool is_known = template != NULL;
 
-    for (template = workers->templates; key != NULL && template != NULL;
-         template = template->next) {
-        if (strcmp(template->key, key) == 0) {
-            free(key);
-            return template;
-        }
-    }
-    template = key == NULL ? NULL : calloc(1, sizeof(*template));
-    if (template == NULL) {
+    if (is_known) {
         free(key);
-        return NULL;
+    } else {
+        template = key == NULL ? NULL : calloc(1, sizeof(*template));
+        if (template == NULL) {
+            free(key);
+            return NULL;
+        }
+        *template = (struct template){
+            .workers = workers, .key = key, .process = {0, -1}, .control = -1};
     }
-    *template = (struct template){.workers = workers,
-                                  .next = workers->templates,
-                                  .key = key,
-                                  .process = {0, -1},
-                                  .control = -1};
+    template->next = workers->templates;
     workers->templates = template;
-    return NULL;
+    forget_templates(workers);
+    return is_known ? template : NULL;
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-static tdm_status start_process(struct tdm__workers *workers, struct worker *worker)
+/* What the dynamic linker is told is told to each process anew. */
+static bool must_execute(const struct tdm__actor_spec *spec)
 {
-    struct template *template = find_template(workers, worker);
+    for (uint32_t i = 0; i < spec->environment_count; i++) {
+        if (strncmp(spec->environment[i], "LD_", strlen("LD_")) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tdm_status start_process(struct tdm__workers *workers, struct worker *worker,
+                                const struct tdm__actor_spec *spec)
+{
+    struct template *template = must_execute(spec) ? NULL : find_template(workers, worker);
 
     if (template == NULL || template->runs_threads || fork_worker(template, worker) != TDM_OK) {
         return execute_worker(worker);
@@ -571,7 +648,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
             tdm__logs_open(workers->logs, spec, worker->retry_fds + 2, &worker->public.output);
     }
     if (status == TDM_OK) {
-        status = start_process(workers, worker);
+        status = start_process(workers, worker, spec);
     }
     if (status != TDM_OK) {
         worker_free(worker);
@@ -583,16 +660,32 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
+static void on_sweep_timer(void *arg)
+{
+    struct tdm__workers *workers = arg;
+
+    workers->sweep_is_due = false;
+    tdm__workers_sweep_orphans(workers);
+}
+
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
-                               struct tdm__workers **workers_out)
+                               pid_t (*spare_child)(void), struct tdm__workers **workers_out)
 {
     struct tdm__workers *workers = calloc(1, sizeof(*workers));
+    tdm_status status;
 
     if (workers == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the table of workers");
     }
     workers->rpc = rpc;
     workers->program = worker_program;
+    workers->spare_child = spare_child;
+    status =
+        tdm__timer_create(tdm__rpc_loop(rpc), on_sweep_timer, workers, &workers->sweep_timer);
+    if (status != TDM_OK) {
+        free(workers);
+        return status;
+    }
     *workers_out = workers;
     return TDM_OK;
 }
@@ -611,11 +704,7 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         struct template *template = workers->templates;
 
         workers->templates = template->next;
-        if (template->process.pid != 0) {
-            template_ended(template);
-        }
-        free(template->key);
-        free(template);
+        template_free(template);
     }
     for (struct worker *worker = workers->all, *next; worker != NULL; worker = next) {
         int wait_status = SIGKILL;
@@ -626,48 +715,54 @@ void tdm__workers_destroy(struct tdm__workers *workers)
         }
         worker_has_ended(worker, wait_status);
     }
+    tdm__timer_destroy(workers->sweep_timer);
     free(workers);
 }
 
-static bool is_of_living(const struct tdm__workers *workers, pid_t pid)
+/* ---- orphans ---------------------------------------------------------------------------- */
+
+/* Those whose mark cannot be read any more (they were given an empty environment, or write
+ * their title over it) may be of any worker that is older than they are. */
+static bool may_be_of_living(const struct tdm__workers *workers, pid_t pid)
 {
     char mark[TDM__MARK_BYTES];
+    bool has_mark = tdm__family_variable(pid, TDM__MARK_VARIABLE, mark, sizeof(mark));
+    int64_t started = has_mark ? 0 : tdm__family_started(pid);
 
-    if (!tdm__family_variable(pid, TDM__MARK_VARIABLE, mark, sizeof(mark))) {
-        return false;
-    }
     for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
-        if (!worker->ended && strcmp(worker->mark, mark) == 0) {
+        if (worker->ended || worker->process.pid == 0) {
+            continue;
+        }
+        if (has_mark ? strcmp(worker->mark, mark) == 0
+                     : tdm__family_started(worker->process.pid) <= started) {
             return true;
         }
     }
     return false;
 }
 
-struct sweep {
-    struct tdm__workers *workers;
-    pid_t spare;
-};
+static bool is_own(const struct tdm__workers *workers, pid_t pid)
+{
+    for (const struct worker *worker = workers->all; worker != NULL; worker = worker->next) {
+        if (worker->process.pid == pid) {
+            return true;
+        }
+    }
+    for (const struct template *template = workers->templates; template != NULL;
+         template = template->next) {
+        if (template->process.pid == pid) {
+            return true;
+        }
+    }
+    return workers->spare_child != NULL && workers->spare_child() == pid;
+}
 
 static void sweep_child(void *arg, pid_t pid)
 {
-    const struct sweep *sweep = arg;
+    const struct tdm__workers *workers = arg;
 
-    if (pid == sweep->spare) {
-        return;
-    }
-    for (struct worker *worker = sweep->workers->all; worker != NULL; worker = worker->next) {
-        if (worker->process.pid == pid) {
-            return;
-        }
-    }
-    for (struct template *template = sweep->workers->templates; template != NULL;
-         template = template->next) {
-        if (template->process.pid == pid) {
-            return;
-        }
-    }
-    if (waitpid(pid, NULL, WNOHANG) == pid || is_of_living(sweep->workers, pid)) {
+    if (is_own(workers, pid) || waitpid(pid, NULL, WNOHANG) == pid ||
+        may_be_of_living(workers, pid)) {
         return;
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
@@ -675,9 +770,15 @@ static void sweep_child(void *arg, pid_t pid)
     (void)waitpid(pid, NULL, WNOHANG);
 }
 
-void tdm__workers_sweep_orphans(struct tdm__workers *workers, pid_t spare)
+void tdm__workers_sweep_orphans(struct tdm__workers *workers)
 {
-    struct sweep sweep = {workers, spare};
+    tdm__family_each_child(sweep_child, workers);
+}
 
-    tdm__family_each_child(sweep_child, &sweep);
+void tdm__workers_sweep_soon(struct tdm__workers *workers)
+{
+    if (!workers->sweep_is_due) {
+        workers->sweep_is_due =
+            tdm__timer_set(workers->sweep_timer, tdm__deadline_in(SWEEP_MS)) == TDM_OK;
+    }
 }

@@ -22,9 +22,10 @@ struct tdm__worker_process {
 /* Told once, later: the process has ended and been reaped.  `worker` is freed afterwards. */
 typedef void tdm__worker_ended(void *arg, struct tdm__worker_process *worker, int wait_status);
 
-/* `worker_program` runs classes that live in libtandem or in shared libraries; borrowed. */
+/* `worker_program` runs classes that live in libtandem or in shared libraries; borrowed.
+ * `spare_child` may name a child of this process that is no worker (Redis); may be NULL. */
 tdm_status tdm__workers_create(struct tdm__rpc *rpc, const char *worker_program,
-                               struct tdm__workers **workers_out);
+                               pid_t (*spare_child)(void), struct tdm__workers **workers_out);
 /* From now on what workers print goes into files.  `logs` is borrowed. */
 void tdm__workers_keep_output(struct tdm__workers *workers, struct tdm__logs *logs);
 /* Kills what is left and waits for it. */
@@ -39,7 +40,8 @@ struct tdm__worker_order {
 
 /* Starts the program of the spec with descriptor 3 a line to this daemon and descriptor 4 the
  * bootstrap.  The first worker of a (program, environment, directory) is executed; later ones
- * are forked from a template of the same, unless that runs threads. */
+ * are forked from a template of the same, unless that runs threads, or the spec sets variables
+ * of the dynamic linker ("LD_..."). */
 tdm_status tdm__workers_start(struct tdm__workers *workers,
                               const struct tdm__worker_order *order, tdm__worker_ended *fn,
                               void *arg, struct tdm__worker_process **worker_out);
@@ -49,8 +51,10 @@ void tdm__worker_kill(struct tdm__worker_process *public);
 void tdm__worker_may_leave(struct tdm__worker_process *public);
 
 /* Kills children of this process that nobody here started: orphans of dead workers, which came
- * to this process because it is a subreaper.  Those of a living worker bear its mark, and stay.
- * `spare` may name one more child (Redis), or 0. */
-void tdm__workers_sweep_orphans(struct tdm__workers *workers, pid_t spare);
+ * to this process because it is a subreaper.  Those of a living worker bear its mark, and stay;
+ * without a readable mark they stay while a worker lives that is older than they are. */
+void tdm__workers_sweep_orphans(struct tdm__workers *workers);
+/* Within a moment: it looks at every process of the machine, too much for each death. */
+void tdm__workers_sweep_soon(struct tdm__workers *workers);
 
 #endif

@@ -17,19 +17,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { ENVIRONMENT_BYTES_MAX = 1 << 20 };
+enum { ENVIRONMENT_BYTES_MAX = 1 << 20, STAT_BYTES = 1024 };
 
 void tdm__family_adopt_orphans(void)
 {
     (void)prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-/* The fourth field of /proc/PID/stat; the second, the name, may hold anything but ends with the
- * last ')'.  -1 when the process is gone. */
-static pid_t parent_of(const char *pid_text)
+/* What follows the name in /proc/PID/stat: ") S PARENT …".  The name may hold anything, but
+ * ends with the last ')'.  NULL when the process is gone. */
+static const char *read_stat(const char *pid_text, char *stat, size_t room)
 {
     char path[64];
-    char stat[512];
     ssize_t got;
     const char *after_name;
     int fd;
@@ -37,19 +36,37 @@ static pid_t parent_of(const char *pid_text)
     (void)snprintf(path, sizeof(path), "/proc/%.20s/stat", pid_text);
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return -1;
+        return NULL;
     }
-    got = read(fd, stat, sizeof(stat) - 1);
+    got = read(fd, stat, room - 1);
     (void)close(fd);
-    if (got <= 0) {
-        return -1;
-    }
-    stat[got] = '\0';
+    stat[got > 0 ? got : 0] = '\0';
     after_name = strrchr(stat, ')');
-    if (after_name == NULL || strlen(after_name) < 4) {
-        return -1;
+    return after_name != NULL && strlen(after_name) >= 4 ? after_name : NULL;
+}
+
+/* -1 when the process is gone. */
+static pid_t parent_of(const char *pid_text)
+{
+    char stat[STAT_BYTES];
+    const char *after_name = read_stat(pid_text, stat, sizeof(stat));
+
+    return after_name == NULL ? -1 : (pid_t)strtol(after_name + 4, NULL, 10);
+}
+
+int64_t tdm__family_started(pid_t pid)
+{
+    enum { FIELDS_BEFORE = 20 }; /* of field 22, where field 2 is the name */
+    char stat[STAT_BYTES];
+    char text[24];
+    const char *field;
+
+    (void)snprintf(text, sizeof(text), "%d", (int)pid);
+    field = read_stat(text, stat, sizeof(stat));
+    for (int i = 0; i < FIELDS_BEFORE && field != NULL; i++) {
+        field = strchr(field + 1, ' ');
     }
-    return (pid_t)strtol(after_name + 4, NULL, 10); /* ") S PARENT" */
+    return field == NULL ? INT64_MAX : strtoll(field, NULL, 10);
 }
 
 /* The assignments that the process was started with; returns their length, 0 if unknown. */

@@ -22,6 +22,10 @@ bool tdm__family_kill_all(int64_t timeout_ms);
  * place; false when that cannot be told. */
 bool tdm__family_variable(pid_t pid, const char *name, char *value, size_t room);
 
+/* When the process was started, in the kernel's ticks since boot; INT64_MAX when that cannot be
+ * told.  Of two processes the one with the smaller number is the older. */
+int64_t tdm__family_started(pid_t pid);
+
 /* Kills every process of this user, but for this one and its parent, that was started with
  * `assignment` ("NAME=value") in its environment: so whatever a dead daemon left, for children
  * inherit it.  Returns how many. */

@@ -48,7 +48,36 @@ static tdm_status phoenix_about(tdm_call *call, void *self)
                           info.class_name);
 }
 
-TDM_ACTOR_CLASS(phoenix, .construct = phoenix_construct, .methods = {{"about", phoenix_about}});
+/* A background process that nothing in its environment connects with this actor. */
+static tdm_status phoenix_hide(tdm_call *call, void *self)
+{
+    static char *const nothing[] = {NULL};
+    int report[2];
+    pid_t pid;
+
+    (void)self;
+    if (pipe(report) < 0) {
+        return tdm_fail(TDM_E_IO, "pipe");
+    }
+    pid = fork();
+    if (pid == 0 && setsid() > 0 && fork() == 0) {
+        pid = getpid();
+        (void)!write(report[1], &pid, sizeof(pid));
+        (void)execle("/bin/sleep", "sleep", "1000", (char *)NULL, nothing);
+    }
+    if (pid == 0 || getpid() == pid) {
+        _exit(0);
+    }
+    if (pid < 0 || read(report[0], &pid, sizeof(pid)) != (ssize_t)sizeof(pid)) {
+        return tdm_fail(TDM_E_IO, "fork");
+    }
+    (void)close(report[0]);
+    (void)close(report[1]);
+    return tdm_call_reply(call, "i", (int64_t)pid);
+}
+
+TDM_ACTOR_CLASS(phoenix, .construct = phoenix_construct,
+                .methods = {{"about", phoenix_about}, {"hide", phoenix_hide}});
 
 /* ---- asking the daemon ------------------------------------------------------------------ */
 
@@ -323,6 +352,29 @@ static void one_that_does_not_answer_is_killed(void **state)
     tdm_actor_destroy(actor);
 }
 
+/* A background process of the actor, by fork alone or with exec. */
+static int64_t stray_of(tdm_actor *actor, int with_exec)
+{
+    int64_t pid = 0;
+    tdm_ref *ref;
+
+    assert_int_equal(tdm_actor_call(actor, "stray", &ref, "?", with_exec), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &pid), TDM_OK);
+    tdm_ref_release(ref);
+    return pid;
+}
+
+/* An actor with a background process comes and goes: the daemon has looked for orphans. */
+static void have_orphans_swept(void)
+{
+    tdm_actor *other = world_create(runtime, NULL);
+    int64_t stray = stray_of(other, 1);
+
+    assert_int_equal(tdm_actor_kill(other, PATIENCE_MS), TDM_OK);
+    assert_true(world_process_ends(stray, PATIENCE_MS));
+    tdm_actor_destroy(other);
+}
+
 static void background_processes_live_as_long_as_their_actor(void **state)
 {
     (void)state;
@@ -331,14 +383,8 @@ static void background_processes_live_as_long_as_their_actor(void **state)
         int64_t strays[2];
 
         for (int with_exec = 0; with_exec < 2; with_exec++) {
-            tdm_ref *ref;
-            tdm_actor *other = world_create(runtime, NULL);
-
-            assert_int_equal(tdm_actor_call(owner, "stray", &ref, "?", with_exec), TDM_OK);
-            assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &strays[with_exec]), TDM_OK);
-            tdm_ref_release(ref);
-            assert_int_equal(tdm_actor_kill(other, PATIENCE_MS), TDM_OK); /* sweeps */
-            tdm_actor_destroy(other);
+            strays[with_exec] = stray_of(owner, with_exec);
+            have_orphans_swept();
         }
         assert_int_equal(kill((pid_t)strays[0], 0), 0);
         assert_int_equal(kill((pid_t)strays[1], 0), 0);
@@ -349,9 +395,51 @@ static void background_processes_live_as_long_as_their_actor(void **state)
     }
 }
 
+static void a_restart_ends_the_background_of_the_life_before(void **state)
+{
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    struct tdm_actor_info info;
+    struct life life = {.incarnation = 0};
+    int64_t first = stray_of(actor, 1);
+    int64_t second;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(tdm__id_parse(info.id, &life.id), TDM_OK);
+    life.pid = info.pid;
+    die_and_return(&life);
+    second = stray_of(actor, 1);
+    assert_true(world_process_ends(first, PATIENCE_MS));
+    have_orphans_swept();
+    assert_int_equal(kill((pid_t)second, 0), 0);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_true(world_process_ends(second, PATIENCE_MS));
+    tdm_actor_destroy(actor);
+}
+
+/* The first test: no older actor lives whose process it might be. */
+static void a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors(void **state)
+{
+    struct life life;
+    tdm_actor *actor = make(NULL, "", &life);
+    int64_t hidden = 0;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hide", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &hidden), TDM_OK);
+    tdm_ref_release(ref);
+    have_orphans_swept();
+    assert_int_equal(kill((pid_t)hidden, 0), 0);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    assert_true(world_process_ends(hidden, PATIENCE_MS));
+    tdm_actor_destroy(actor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_without_a_mark_is_spared_while_it_may_be_a_living_actors),
         cmocka_unit_test(a_living_actor_answers_for_itself),
         cmocka_unit_test(it_returns_as_often_as_it_may),
         cmocka_unit_test(a_storm_of_deaths_is_survived_and_slows_down),
@@ -363,6 +451,7 @@ int main(void)
         cmocka_unit_test(who_has_the_name_is_given_if_asked_for),
         cmocka_unit_test(one_that_does_not_answer_is_killed),
         cmocka_unit_test(background_processes_live_as_long_as_their_actor),
+        cmocka_unit_test(a_restart_ends_the_background_of_the_life_before),
     };
     char health[16];
     int failed;

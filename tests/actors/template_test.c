@@ -57,6 +57,78 @@ static void later_workers_come_from_one_template(void **state)
     }
 }
 
+/* Does the process have a mapping of that file? */
+static int maps(int64_t pid, const char *name)
+{
+    char line[1024];
+    int found = 0;
+    FILE *file;
+
+    (void)snprintf(line, sizeof(line), "/proc/%lld/maps", (long long)pid);
+    file = fopen(line, "re");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        found = found || strstr(line, name) != NULL;
+    }
+    (void)fclose(file);
+    return found;
+}
+
+static void what_the_linker_is_told_is_told_to_each_process(void **state)
+{
+    struct tdm_actor_options options = {
+        .environment = {"LD_PRELOAD=libresolv.so.2", "ASAN_OPTIONS=verify_asan_link_order=0"}};
+    tdm_actor *plain = world_create(runtime, NULL);
+    tdm_actor *actors[3];
+    int64_t parent = 0;
+
+    (void)state;
+    assert_false(maps(world_ask_int(plain, "pid"), "libresolv"));
+    for (int i = 0; i < 3; i++) {
+        actors[i] = world_create(runtime, &options);
+        assert_true(maps(world_ask_int(actors[i], "pid"), "libresolv"));
+        assert_true(i == 0 || world_ask_int(actors[i], "parent") == parent); /* the daemon */
+        parent = world_ask_int(actors[i], "parent");
+    }
+    for (int i = 0; i < 3; i++) {
+        tdm_actor_destroy(actors[i]);
+    }
+    tdm_actor_destroy(plain);
+}
+
+/* Each kind of worker has its template; those not used for longest make room. */
+static void old_templates_leave(void **state)
+{
+    enum { KINDS = 20, KEPT = 16 };
+    int64_t templates[KINDS];
+    int left = 0;
+
+    (void)state;
+    if (!templates_can_fork()) {
+        return;
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        char variable[32];
+        struct tdm_actor_options options = {.environment = {variable}};
+        tdm_actor *actors[2];
+
+        (void)snprintf(variable, sizeof(variable), "KIND=%d", kind);
+        for (int i = 0; i < 2; i++) {
+            actors[i] = world_create(runtime, &options);
+        }
+        templates[kind] = world_ask_int(actors[1], "parent");
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(tdm_actor_kill(actors[i], PATIENCE_MS), TDM_OK);
+            tdm_actor_destroy(actors[i]);
+        }
+    }
+    for (int kind = 0; kind < KINDS; kind++) {
+        left += kill((pid_t)templates[kind], 0) == 0;
+    }
+    assert_in_range(left, 1, KEPT);
+    assert_int_equal(kill((pid_t)templates[KINDS - 1], 0), 0);
+}
+
 static void a_forked_worker_is_described_and_its_death_told(void **state)
 {
     struct tdm_actor_options options = {.environment = {"KIND=mortal"}};
@@ -123,9 +195,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(later_workers_come_from_one_template),
+        cmocka_unit_test(what_the_linker_is_told_is_told_to_each_process),
         cmocka_unit_test(a_forked_worker_is_described_and_its_death_told),
         cmocka_unit_test(many_at_once_are_made),
         cmocka_unit_test(a_killed_template_takes_its_workers_and_is_replaced),
+        cmocka_unit_test(old_templates_leave),
     };
     int failed;
 

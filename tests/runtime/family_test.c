@@ -81,11 +81,29 @@ static void orphans_of_the_killed_are_killed_too(void **state)
     assert_true(tdm__family_kill_all(0));
 }
 
+static void of_two_processes_the_older_is_known(void **state)
+{
+    pid_t child = fork();
+    int64_t own = tdm__family_started(getpid());
+
+    (void)state;
+    if (child == 0) {
+        (void)prctl(PR_SET_NAME, "a) S 1 (b");
+        hang();
+    }
+    assert_in_range(own, 1, tdm__family_started(child));
+    assert_true(tdm__family_started(child) < INT64_MAX);
+    assert_int_equal(kill(child, SIGKILL), 0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(tdm__family_started(child) == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_child_is_seen_once),
         cmocka_unit_test(orphans_of_the_killed_are_killed_too),
+        cmocka_unit_test(of_two_processes_the_older_is_known),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
