@@ -1,0 +1,461 @@
+/* calls_suite.c - conformance: calls, their order, concurrency, cancellation, deadlines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+#include <poll.h>
+
+enum { CALLS = 500 };
+
+/* ---- order ------------------------------------------------------------------------------ */
+
+static void calls_of_one_caller_run_in_the_order_made(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    tdm_ref *last = NULL;
+
+    (void)state;
+    for (int64_t i = 1; i < CALLS; i++) {
+        MUST(tdm_actor_call(actor, "append", NULL, "i", i));
+    }
+    last = stage_call_int(actor, "append", CALLS);
+    assert_int_equal(stage_int(last), 0); /* none came out of order */
+    stage_end(actor);
+}
+
+static void a_call_that_waits_for_its_argument_keeps_its_place(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *refs[2];
+
+    (void)state;
+    MUST(tdm_actor_call(actor, "append", &refs[0], "r", question));
+    refs[1] = stage_call_int(actor, "append", 2);
+    assert_int_equal(tdm_get(refs[1], 20, "i", &(int64_t){0}), TDM_E_TIMEOUT);
+    MUST(stage_status(stage_call_int(desk, "answer", 1)));
+    assert_int_equal(stage_int(refs[0]), 0);
+    assert_int_equal(stage_int(refs[1]), 0);
+    tdm_ref_release(question);
+    stage_end(actor);
+    stage_end(desk);
+}
+
+static void callers_do_not_wait_for_one_another(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *shared = stage_make("tester", NULL, NULL);
+    tdm_actor *other = stage_make("holder", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *held;
+
+    (void)state;
+    MUST(tdm_actor_call(shared, "add", &held, "r", question));
+    MUST(tdm_actor_call(other, "employ", NULL, "h", shared));
+    assert_int_equal(stage_int(stage_call_int(other, "ask", 5)), 5);
+    MUST(stage_status(stage_call_int(desk, "answer", 7)));
+    assert_int_equal(stage_int(held), 12);
+    tdm_ref_release(question);
+    stage_end(other);
+    stage_end(shared);
+    stage_end(desk);
+}
+
+static void a_method_waits_for_another_actor_and_nothing_runs_meanwhile(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *holder = stage_make("holder", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *read;
+    tdm_ref *behind;
+
+    (void)state;
+    MUST(tdm_actor_call(holder, "keep", NULL, "R", question));
+    read = stage_call(holder, "read");
+    behind = stage_call_int(holder, "later", 3);
+    assert_int_equal(tdm_get(behind, 50, "i", &(int64_t){0}), TDM_E_TIMEOUT);
+    MUST(stage_status(stage_call_int(desk, "answer", 9)));
+    assert_int_equal(stage_int(read), 9);
+    assert_int_equal(stage_int(behind), 3);
+    tdm_ref_release(question);
+    stage_end(holder);
+    stage_end(desk);
+}
+
+static void a_result_nobody_wants_is_dropped_and_the_call_still_runs(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    tdm_ref *ref = stage_call_int(actor, "add", 1);
+
+    (void)state;
+    tdm_ref_release(ref);
+    MUST(tdm_actor_call(actor, "add", NULL, "i", (int64_t)1));
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 3);
+    stage_end(actor);
+}
+
+static void a_method_may_go_on_after_its_reply(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    char text[64];
+
+    (void)state;
+    world_ask_text(actor, "greet", "you", text, sizeof(text));
+    assert_string_equal(text, "hello");
+    world_ask_text(actor, "greeted", "", text, sizeof(text));
+    assert_string_equal(text, "you/you");
+    stage_end(actor);
+}
+
+/* ---- several at once -------------------------------------------------------------------- */
+
+static void threads_of_an_actor_run_at_once(void **state)
+{
+    tdm_actor *actor =
+        stage_make("crowd", &(struct tdm_actor_options){.max_concurrency = 4}, NULL);
+    tdm_ref *refs[4];
+    int64_t threads[4];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        refs[i] = stage_call_int(actor, "meet", 4);
+    }
+    for (int i = 0; i < 4; i++) {
+        threads[i] = stage_int(refs[i]);
+        for (int other = 0; other < i; other++) {
+            assert_int_not_equal(threads[i], threads[other]);
+        }
+    }
+    stage_end(actor);
+}
+
+static void no_more_threads_run_than_were_asked_for(void **state)
+{
+    tdm_actor *patient =
+        stage_make("patient", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
+    tdm_ref *refs[2] = {stage_call(patient, "endure"), stage_call(patient, "endure")};
+    tdm_ref *third = stage_call(patient, "begun");
+
+    (void)state;
+    assert_int_equal(tdm_get(third, 50, "i", &(int64_t){0}), TDM_E_TIMEOUT);
+    MUST(tdm_cancel(refs[0], 0));
+    assert_true(stage_int(third) >= 1);
+    MUST(tdm_cancel(refs[1], 0));
+    tdm_ref_release(refs[0]);
+    tdm_ref_release(refs[1]);
+    stage_end(patient);
+}
+
+static void a_busy_concurrency_group_leaves_the_others_free(void **state)
+{
+    tdm_actor *actor = stage_make("grouped_crowd", NULL, NULL);
+    tdm_ref *refs[2] = {stage_call_int(actor, "meet", 2), NULL};
+
+    (void)state;
+    while (stage_int(stage_call(actor, "here")) < 1) { /* answered while "meet" is inside */
+    }
+    refs[1] = stage_call_int(actor, "meet", 2);
+    MUST(stage_status(refs[0]));
+    MUST(stage_status(refs[1]));
+    stage_end(actor);
+}
+
+static void a_concurrency_group_has_a_limit_of_its_own(void **state)
+{
+    tdm_actor *actor = stage_make("grouped_crowd", NULL, NULL);
+    tdm_ref *refs[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        refs[i] = stage_call_int(actor, "meet", 3);
+    }
+    while (stage_int(stage_call(actor, "here")) < 2) {
+    }
+    assert_int_equal(stage_int(stage_call(actor, "here")), 2);
+    MUST(tdm_cancel(refs[0], 0));
+    tdm_ref_release(refs[0]);
+    MUST(stage_status(refs[1]));
+    MUST(stage_status(refs[2]));
+    stage_end(actor);
+}
+
+static void an_asynchronous_actor_answers_later_and_from_any_thread(void **state)
+{
+    enum { QUESTIONS = 200 };
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_ref *refs[QUESTIONS];
+
+    (void)state;
+    for (int i = 0; i < QUESTIONS; i++) {
+        refs[i] = stage_call(desk, "ask");
+    }
+    assert_int_equal(stage_int(stage_call(desk, "asked")), QUESTIONS);
+    MUST(stage_status(stage_call_int(desk, "answer", 42)));
+    for (int i = 0; i < QUESTIONS; i++) {
+        assert_int_equal(stage_int(refs[i]), 42);
+    }
+    refs[0] = stage_call(desk, "ask");
+    MUST(stage_try(desk, "refuse"));
+    assert_int_equal(stage_status(refs[0]), TDM_E_METHOD);
+    stage_detail_has("question 0 is not for us");
+    stage_end(desk);
+}
+
+static void an_asynchronous_actor_takes_so_many_calls_at_once(void **state)
+{
+    tdm_actor *desk =
+        stage_make("desk", &(struct tdm_actor_options){.max_concurrency = 3}, NULL);
+    tdm_ref *refs[2] = {stage_call(desk, "ask"), stage_call(desk, "ask")};
+    tdm_ref *third;
+    tdm_ref *behind;
+
+    (void)state;
+    assert_int_equal(stage_int(stage_call(desk, "asked")), 2);
+    third = stage_call(desk, "ask");
+    behind = stage_call(desk, "asked");
+    assert_int_equal(tdm_get(behind, 50, "i", &(int64_t){0}), TDM_E_TIMEOUT);
+    MUST(tdm_cancel(refs[0], 0));
+    tdm_ref_release(refs[0]);
+    tdm_ref_release(refs[1]);
+    tdm_ref_release(third);
+    tdm_ref_release(behind);
+    stage_end(desk);
+}
+
+/* ---- several results -------------------------------------------------------------------- */
+
+static void a_method_may_have_several_results(void **state)
+{
+    const struct tdm_call_options options = {.results_count = 3};
+    tdm_actor *actor = stage_make("holder", NULL, NULL);
+    tdm_ref *refs[3];
+
+    (void)state;
+    MUST(tdm_actor_call_with(actor, "several", &options, refs, "i", (int64_t)5));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(stage_int(refs[i]), 5 + i);
+    }
+    stage_end(actor);
+}
+
+static void another_number_of_results_than_asked_for_fails_them_all(void **state)
+{
+    const struct tdm_call_options options = {.results_count = 2};
+    tdm_actor *actor = stage_make("holder", NULL, NULL);
+    tdm_ref *refs[2];
+
+    (void)state;
+    MUST(tdm_actor_call_with(actor, "several", &options, refs, "i", (int64_t)5));
+    assert_int_equal(stage_status(refs[0]), TDM_E_TYPE);
+    assert_int_equal(stage_status(refs[1]), TDM_E_TYPE);
+    stage_detail_has("2");
+    stage_end(actor);
+}
+
+/* ---- cancellation and limits ------------------------------------------------------------ */
+
+static void a_canceled_call_that_waits_never_runs(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *first;
+    tdm_ref *second = NULL;
+
+    (void)state;
+    MUST(tdm_actor_call(actor, "add", &first, "r", question));
+    second = stage_call_int(actor, "add", 100);
+    MUST(tdm_cancel(second, 0));
+    assert_int_equal(stage_status(second), TDM_E_CANCELED);
+    MUST(stage_status(stage_call_int(desk, "answer", 1)));
+    assert_int_equal(stage_int(first), 1);
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 2);
+    tdm_ref_release(question);
+    stage_end(actor);
+    stage_end(desk);
+}
+
+static void a_canceled_call_in_the_mailbox_never_runs(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *holder = stage_make("holder", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *read;
+    tdm_ref *dropped;
+
+    (void)state;
+    MUST(tdm_actor_call(holder, "keep", NULL, "R", question));
+    read = stage_call(holder, "read"); /* runs until the desk answers */
+    dropped = stage_call(holder, "drop");
+    assert_int_equal(tdm_get(dropped, 20, ""), TDM_E_TIMEOUT);
+    MUST(tdm_cancel(dropped, 0));
+    assert_int_equal(stage_status(dropped), TDM_E_CANCELED);
+    MUST(stage_status(stage_call_int(desk, "answer", 4)));
+    assert_int_equal(stage_int(read), 4);
+    assert_int_equal(stage_int(stage_call(holder, "read")), 4); /* it is still there */
+    tdm_ref_release(question);
+    stage_end(holder);
+    stage_end(desk);
+}
+
+static tdm_actor *make_patient(void)
+{
+    return stage_make("patient", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
+}
+
+static void a_running_method_learns_that_it_is_canceled(void **state)
+{
+    tdm_actor *patient = make_patient();
+    tdm_ref *ref = stage_call(patient, "endure");
+
+    (void)state;
+    while (stage_int(stage_call(patient, "begun")) < 1) {
+    }
+    MUST(tdm_cancel(ref, 0));
+    assert_int_equal(stage_status(ref), TDM_E_CANCELED);
+    while (stage_int(stage_call(patient, "ended")) < 1) {
+    }
+    stage_end(patient);
+}
+
+static void a_forced_cancel_kills_what_does_not_listen(void **state)
+{
+    tdm_actor *deaf = stage_make("tester", NULL, NULL);
+    int64_t pid = stage_pid(deaf);
+    tdm_ref *ref = stage_call(deaf, "hang");
+
+    (void)state;
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    MUST(tdm_cancel(ref, 1));
+    assert_int_equal(stage_status(ref), TDM_E_CANCELED);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_try(deaf, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(deaf);
+}
+
+static void a_forced_cancel_restarts_what_may_be_restarted(void **state)
+{
+    tdm_actor *deaf =
+        stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
+    int64_t pid = stage_pid(deaf);
+    tdm_ref *ref = stage_call(deaf, "hang");
+
+    (void)state;
+    assert_int_equal(tdm_get(ref, 50, ""), TDM_E_TIMEOUT);
+    MUST(tdm_cancel(ref, 1));
+    assert_int_equal(stage_status(ref), TDM_E_CANCELED);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_not_equal(stage_int_of_next_life(deaf, "pid"), pid);
+    stage_end(deaf);
+}
+
+static void a_result_that_is_there_cannot_be_canceled_away(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    tdm_ref *ref = stage_call_int(actor, "add", 6);
+    tdm_ref *put;
+
+    (void)state;
+    MUST(tdm_get(ref, PATIENCE_MS, "i", &(int64_t){0}));
+    MUST(tdm_cancel(ref, 0));
+    assert_int_equal(stage_int(ref), 6);
+    MUST(tdm_put(stage_runtime(), &put, "i", (int64_t)1));
+    assert_int_equal(tdm_cancel(put, 0), TDM_E_STATE);
+    tdm_ref_release(put);
+    stage_end(actor);
+}
+
+static void a_call_past_its_deadline_fails_by_itself(void **state)
+{
+    const struct tdm_call_options soon = {.timeout_ms = 60};
+    tdm_actor *patient = make_patient();
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_call_with(patient, "endure", &soon, &ref, ""));
+    assert_int_equal(stage_status(ref), TDM_E_TIMEOUT);
+    stage_end(patient);
+}
+
+static void a_method_sees_the_callers_deadline(void **state)
+{
+    const struct tdm_call_options soon = {.timeout_ms = PATIENCE_MS};
+    tdm_actor *patient = make_patient();
+    int64_t left_ms;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_call_with(patient, "left", &soon, &ref, ""));
+    left_ms = stage_int(ref);
+    assert_true(left_ms > 0 && left_ms <= PATIENCE_MS);
+    assert_int_equal(stage_int(stage_call(patient, "left")), TDM_FOREVER);
+    stage_end(patient);
+}
+
+static void too_many_pending_calls_are_refused_at_once(void **state)
+{
+    tdm_actor *desk =
+        stage_make("desk", &(struct tdm_actor_options){.max_pending_calls = 3}, NULL);
+    tdm_ref *refs[3];
+    tdm_ref *more = NULL;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        refs[i] = stage_call(desk, "ask");
+    }
+    assert_int_equal(stage_int(stage_call(desk, "asked")), 2);
+    refs[2] = stage_call(desk, "ask");
+    assert_int_equal(tdm_actor_call(desk, "ask", &more, ""), TDM_E_AGAIN);
+    stage_detail_has("its limit is 3");
+    for (int i = 0; i < 3; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    stage_end(desk);
+}
+
+static void a_handle_works_where_it_arrives(void **state)
+{
+    tdm_actor *employer = stage_make("holder", NULL, NULL);
+    tdm_actor *employee = stage_make("tester", NULL, NULL);
+
+    (void)state;
+    MUST(tdm_actor_call(employer, "employ", NULL, "h", employee));
+    for (int64_t i = 1; i <= 3; i++) {
+        assert_int_equal(stage_int(stage_call_int(employer, "ask", 1)), i);
+    }
+    assert_int_equal(stage_int(stage_call_int(employee, "add", 1)), 4);
+    stage_end(employer);
+    stage_end(employee);
+}
+
+int conformance_calls(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_of_one_caller_run_in_the_order_made),
+        cmocka_unit_test(a_call_that_waits_for_its_argument_keeps_its_place),
+        cmocka_unit_test(callers_do_not_wait_for_one_another),
+        cmocka_unit_test(a_method_waits_for_another_actor_and_nothing_runs_meanwhile),
+        cmocka_unit_test(a_result_nobody_wants_is_dropped_and_the_call_still_runs),
+        cmocka_unit_test(a_method_may_go_on_after_its_reply),
+        cmocka_unit_test(threads_of_an_actor_run_at_once),
+        cmocka_unit_test(no_more_threads_run_than_were_asked_for),
+        cmocka_unit_test(a_busy_concurrency_group_leaves_the_others_free),
+        cmocka_unit_test(a_concurrency_group_has_a_limit_of_its_own),
+        cmocka_unit_test(an_asynchronous_actor_answers_later_and_from_any_thread),
+        cmocka_unit_test(an_asynchronous_actor_takes_so_many_calls_at_once),
+        cmocka_unit_test(a_method_may_have_several_results),
+        cmocka_unit_test(another_number_of_results_than_asked_for_fails_them_all),
+        cmocka_unit_test(a_canceled_call_that_waits_never_runs),
+        cmocka_unit_test(a_canceled_call_in_the_mailbox_never_runs),
+        cmocka_unit_test(a_running_method_learns_that_it_is_canceled),
+        cmocka_unit_test(a_forced_cancel_kills_what_does_not_listen),
+        cmocka_unit_test(a_forced_cancel_restarts_what_may_be_restarted),
+        cmocka_unit_test(a_result_that_is_there_cannot_be_canceled_away),
+        cmocka_unit_test(a_call_past_its_deadline_fails_by_itself),
+        cmocka_unit_test(a_method_sees_the_callers_deadline),
+        cmocka_unit_test(too_many_pending_calls_are_refused_at_once),
+        cmocka_unit_test(a_handle_works_where_it_arrives),
+    };
+
+    return cmocka_run_group_tests_name("calls", tests, NULL, NULL);
+}

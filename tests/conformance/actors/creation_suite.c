@@ -1,0 +1,425 @@
+/* creation_suite.c - conformance: actors made, their options, what they are given. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The driver's own node. */
+static const char *home(void)
+{
+    struct tdm_runtime_info info;
+
+    tdm_runtime_describe(stage_runtime(), &info);
+    return info.node_id;
+}
+
+/* The same options, on the driver's own node. */
+static struct tdm_actor_options at_home(struct tdm_actor_options options)
+{
+    options.scheduling = TDM_SCHEDULE_NODE;
+    options.node_id = home();
+    return options;
+}
+
+/* Reads what the constructor writes. */
+static void open_gate(const char *path)
+{
+    char text[16] = "";
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    (void)fclose(file);
+    assert_string_equal(text, "born ");
+}
+
+/* ---- making ----------------------------------------------------------------------------- */
+
+static void making_an_actor_waits_for_nothing(void **state)
+{
+    char path[96];
+    tdm_actor *actor;
+    tdm_ref *ref;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/gate", getenv("TMPDIR"));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    /* Its constructor opens the pipe to write, and waits for somebody who reads. */
+    MUST(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "s", path));
+    ref = stage_call_int(actor, "perish", 0);
+    assert_int_equal(tdm_actor_wait_ready(actor, 50), TDM_E_TIMEOUT);
+    open_gate(path);
+    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    assert_int_equal(stage_int(ref), 0);
+    stage_end(actor);
+    (void)unlink(path);
+}
+
+static void the_constructor_gets_its_arguments(void **state)
+{
+    tdm_actor *actor;
+    char path[96];
+    FILE *diary;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/arguments", getenv("TMPDIR"));
+    actor = stage_make("mortal", NULL, path);
+    diary = fopen(path, "r");
+    assert_non_null(diary);
+    (void)fclose(diary);
+    stage_end(actor);
+    (void)unlink(path);
+}
+
+static void a_constructors_failure_reaches_the_first_call(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    MUST(tdm_actor_create(stage_runtime(), "tester", NULL, &actor, "s", "broken"));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    stage_detail_has("the engine has no fuel");
+    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void an_unknown_class_reaches_the_first_call(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    MUST(tdm_actor_create(stage_runtime(), "nobody", NULL, &actor, ""));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    stage_detail_has("no class \"nobody\"");
+    tdm_actor_destroy(actor);
+}
+
+static void mistakes_in_the_options_are_told_at_once(void **state)
+{
+    const struct tdm_actor_options mistakes[] = {
+        {.num_gpus = 1.5},        {.num_cpus = -1},     {.environment = {"NONSENSE"}},
+        {.get_if_exists = 1},     {.max_restarts = -2}, {.scheduling = TDM_SCHEDULE_NODE},
+        {.labels = {"nonsense"}},
+    };
+    tdm_actor *actor;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
+        if (tdm_actor_create(stage_runtime(), "tester", &mistakes[i], &actor, "") !=
+            TDM_E_INVAL) {
+            fail_msg("mistake %zu was not told", i);
+        }
+        assert_string_not_equal(tdm_error_detail(), "");
+    }
+}
+
+static void an_actor_makes_actors(void **state)
+{
+    tdm_actor *parent = stage_make("mortal", NULL, "");
+    tdm_actor *child;
+    tdm_ref *ref;
+    int64_t pid;
+
+    (void)state;
+    MUST(tdm_actor_call(parent, "breed", &ref, "s?", "child", 0));
+    pid = stage_int(ref);
+    MUST(tdm_actor_find(stage_runtime(), "child", PATIENCE_MS, &child));
+    assert_int_equal(stage_pid(child), pid);
+    tdm_actor_destroy(child);
+    stage_end(parent);
+}
+
+static void a_class_may_come_from_a_library(void **state)
+{
+    struct tdm_actor_options options = {.library =
+                                            TDM_TEST_BUILD_DIR "/tests/tester_library.so"};
+    tdm_actor *actor = stage_make("librarian", &options, NULL);
+
+    (void)state;
+    MUST(stage_try(actor, "answer"));
+    stage_end(actor);
+}
+
+/* ---- names ------------------------------------------------------------------------------ */
+
+static void a_name_finds_its_actor(void **state)
+{
+    tdm_actor *actor = stage_make("tester", &(struct tdm_actor_options){.name = "one"}, NULL);
+    tdm_actor *found;
+
+    (void)state;
+    MUST(tdm_actor_find(stage_runtime(), "one", PATIENCE_MS, &found));
+    assert_int_equal(stage_int(stage_call_int(found, "add", 2)), 2);
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 2)), 4);
+    tdm_actor_destroy(found);
+    stage_end(actor);
+    assert_int_equal(tdm_actor_find(stage_runtime(), "one", PATIENCE_MS, &found),
+                     TDM_E_NOT_FOUND);
+}
+
+static void a_taken_name_is_refused_and_free_after_a_kill(void **state)
+{
+    const struct tdm_actor_options options = {.name = "only"};
+    tdm_actor *second;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        tdm_actor *first = stage_make("tester", &options, NULL);
+
+        MUST(tdm_actor_create(stage_runtime(), "tester", &options, &second, ""));
+        assert_int_equal(tdm_actor_wait_ready(second, PATIENCE_MS), TDM_E_EXISTS);
+        tdm_actor_destroy(second);
+        stage_end(first);
+    }
+}
+
+static void names_live_in_name_spaces(void **state)
+{
+    struct tdm_actor_options options = {.name = "same"};
+    tdm_actor *mine = stage_make("mortal", &options, "");
+    tdm_actor *theirs;
+    tdm_actor *found;
+
+    (void)state;
+    options.name_space = "elsewhere";
+    theirs = stage_make("mortal", &options, "");
+    MUST(tdm_actor_find(stage_runtime(), "same", PATIENCE_MS, &found));
+    assert_int_equal(stage_pid(found), stage_pid(mine));
+    tdm_actor_destroy(found);
+    stage_end(mine);
+    assert_int_equal(tdm_actor_find(stage_runtime(), "same", PATIENCE_MS, &found),
+                     TDM_E_NOT_FOUND);
+    stage_end(theirs);
+}
+
+static void get_if_exists_gives_the_one_who_has_the_name(void **state)
+{
+    const struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
+    tdm_actor *first = stage_make("tester", &options, NULL);
+    tdm_actor *second = stage_make("tester", &options, NULL);
+
+    (void)state;
+    assert_int_equal(stage_int(stage_call_int(first, "add", 2)), 2);
+    assert_int_equal(stage_int(stage_call_int(second, "add", 2)), 4);
+    assert_int_equal(stage_pid(first), stage_pid(second));
+    tdm_actor_destroy(second);
+    stage_end(first);
+}
+
+/* ---- resources -------------------------------------------------------------------------- */
+
+static void cpus_are_held_for_the_actors_life_and_by_default_none(void **state)
+{
+    tdm_actor *idle;
+    tdm_actor *busy;
+
+    (void)state;
+    stage_await_free("CPU", 8);
+    idle = stage_make("tester", NULL, NULL);
+    busy = stage_make("tester", &(struct tdm_actor_options){.num_cpus = 2.5}, NULL);
+    assert_true(stage_free("CPU") == 5.5);
+    stage_end(busy);
+    stage_await_free("CPU", 8);
+    stage_end(idle);
+}
+
+static void parts_of_a_gpu_share_it_and_whole_ones_do_not(void **state)
+{
+    struct tdm_actor_options part = at_home((struct tdm_actor_options){.num_gpus = 0.5});
+    struct tdm_actor_options whole = at_home((struct tdm_actor_options){.num_gpus = 1});
+    tdm_actor *actors[3];
+    char gpus[3][16];
+
+    (void)state;
+    stage_await_free("GPU", 4);
+    for (int i = 0; i < 3; i++) {
+        actors[i] = stage_make("tester", i < 2 ? &part : &whole, NULL);
+        world_ask_text(actors[i], "gpus", "", gpus[i], sizeof(gpus[i]));
+    }
+    assert_string_equal(gpus[0], gpus[1]);
+    assert_string_not_equal(gpus[0], gpus[2]);
+    for (int i = 0; i < 3; i++) {
+        stage_end(actors[i]);
+    }
+}
+
+static void gpus_are_told_ascending_and_in_the_environment(void **state)
+{
+    struct tdm_actor_options options = at_home((struct tdm_actor_options){.num_gpus = 2});
+    tdm_actor *actor;
+    char text[64];
+
+    (void)state;
+    stage_await_free("GPU", 4);
+    actor = stage_make("tester", &options, NULL);
+    world_ask_text(actor, "gpus", "", text, sizeof(text));
+    assert_string_equal(text, "0,1");
+    world_ask_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    assert_string_equal(text, "GPU-a,GPU-b");
+    stage_end(actor);
+}
+
+static void visible_devices_can_be_left_as_they_are(void **state)
+{
+    struct tdm_actor_options options = {
+        .num_gpus = 1, .keep_visible_devices = 1, .environment = {"CUDA_VISIBLE_DEVICES=mine"}};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    char text[64];
+
+    (void)state;
+    world_ask_text(actor, "variable", "CUDA_VISIBLE_DEVICES", text, sizeof(text));
+    assert_string_equal(text, "mine");
+    stage_end(actor);
+}
+
+static void memory_is_counted(void **state)
+{
+    double before = stage_free("memory");
+    tdm_actor *actor =
+        stage_make("tester", &(struct tdm_actor_options){.memory_bytes = 1 << 20}, NULL);
+    tdm_actor *giant;
+
+    (void)state;
+    assert_true(stage_free("memory") == before - (1 << 20));
+    MUST(tdm_actor_create(stage_runtime(), "tester",
+                          &(struct tdm_actor_options){.memory_bytes = UINT64_C(1) << 43},
+                          &giant, ""));
+    assert_int_equal(tdm_actor_wait_ready(giant, PATIENCE_MS), TDM_E_NO_RESOURCES);
+    tdm_actor_destroy(giant);
+    stage_end(actor);
+}
+
+static void resources_of_the_users_are_held(void **state)
+{
+    const struct tdm_actor_options options = {.resources = {{"licence", 1.5}}};
+    double all = 2 * stage_nodes();
+    tdm_actor *actor;
+
+    (void)state;
+    stage_await_free("licence", all);
+    actor = stage_make("tester", &options, NULL);
+    assert_true(stage_free("licence") == all - 1.5);
+    stage_end(actor);
+    stage_await_free("licence", all);
+}
+
+static void an_actor_waits_for_what_others_hold(void **state)
+{
+    struct tdm_actor_options all = at_home((struct tdm_actor_options){.num_gpus = 2});
+    struct tdm_actor_options none = at_home((struct tdm_actor_options){.num_gpus = 0});
+    tdm_actor *second;
+    tdm_actor *first;
+    tdm_actor *other;
+
+    (void)state;
+    all.resources[0] = (struct tdm_resource){"licence", 2};
+    first = stage_make("tester", &all, NULL);
+    MUST(tdm_actor_create(stage_runtime(), "tester", &all, &second, ""));
+    assert_int_equal(tdm_actor_wait_ready(second, 50), TDM_E_TIMEOUT);
+    other = stage_make("tester", &none, NULL); /* those who need none of it do not wait */
+    stage_end(first);
+    MUST(tdm_actor_wait_ready(second, PATIENCE_MS));
+    stage_end(second);
+    stage_end(other);
+}
+
+static void what_no_node_can_ever_hold_fails(void **state)
+{
+    const struct tdm_actor_options impossible[] = {
+        {.num_gpus = 5}, {.num_cpus = 9}, {.resources = {{"unicorn", 1}}}};
+    tdm_actor *actor;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(impossible) / sizeof(impossible[0]); i++) {
+        MUST(tdm_actor_create(stage_runtime(), "tester", &impossible[i], &actor, ""));
+        assert_int_equal(stage_try(actor, "pid"), TDM_E_NO_RESOURCES);
+        tdm_actor_destroy(actor);
+    }
+}
+
+/* ---- the process ------------------------------------------------------------------------ */
+
+static void the_environment_is_the_one_asked_for(void **state)
+{
+    const struct tdm_actor_options options = {.environment = {"GIVEN=yes", "EMPTY="}};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    char text[64];
+
+    (void)state;
+    world_ask_text(actor, "variable", "GIVEN", text, sizeof(text));
+    assert_string_equal(text, "yes");
+    world_ask_text(actor, "variable", "EMPTY", text, sizeof(text));
+    assert_string_equal(text, "");
+    stage_end(actor);
+}
+
+/* The library that is loaded first brings a class, which this program does not have. */
+static void ld_preload_is_in_force_before_the_program(void **state)
+{
+    const struct tdm_actor_options options = {
+        .environment = {"LD_PRELOAD=" TDM_TEST_BUILD_DIR "/tests/tester_library.so"}};
+    tdm_actor *actor;
+
+    (void)state;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    (void)printf("skipped: the sanitizer's library wants to be the first\n");
+    skip();
+#endif
+    actor = stage_make("librarian", &options, NULL);
+    MUST(stage_try(actor, "answer"));
+    stage_end(actor);
+}
+
+static void the_working_directory_is_the_one_asked_for(void **state)
+{
+    const struct tdm_actor_options there = {.working_directory = "/usr"};
+    const struct tdm_actor_options nowhere = {.working_directory = "/no/such"};
+    tdm_actor *actor = stage_make("tester", &there, NULL);
+    char own[256];
+    char text[256];
+
+    (void)state;
+    world_ask_text(actor, "place", "", text, sizeof(text));
+    assert_string_equal(text, "/usr");
+    stage_end(actor);
+    actor = stage_make("tester", NULL, NULL);
+    world_ask_text(actor, "place", "", text, sizeof(text));
+    assert_non_null(getcwd(own, sizeof(own)));
+    assert_string_equal(text, own);
+    stage_end(actor);
+    MUST(tdm_actor_create(stage_runtime(), "tester", &nowhere, &actor, ""));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    stage_detail_has("/no/such");
+    tdm_actor_destroy(actor);
+}
+
+int conformance_creation(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(making_an_actor_waits_for_nothing),
+        cmocka_unit_test(the_constructor_gets_its_arguments),
+        cmocka_unit_test(a_constructors_failure_reaches_the_first_call),
+        cmocka_unit_test(an_unknown_class_reaches_the_first_call),
+        cmocka_unit_test(mistakes_in_the_options_are_told_at_once),
+        cmocka_unit_test(an_actor_makes_actors),
+        cmocka_unit_test(a_class_may_come_from_a_library),
+        cmocka_unit_test(a_name_finds_its_actor),
+        cmocka_unit_test(a_taken_name_is_refused_and_free_after_a_kill),
+        cmocka_unit_test(names_live_in_name_spaces),
+        cmocka_unit_test(get_if_exists_gives_the_one_who_has_the_name),
+        cmocka_unit_test(cpus_are_held_for_the_actors_life_and_by_default_none),
+        cmocka_unit_test(parts_of_a_gpu_share_it_and_whole_ones_do_not),
+        cmocka_unit_test(gpus_are_told_ascending_and_in_the_environment),
+        cmocka_unit_test(visible_devices_can_be_left_as_they_are),
+        cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(resources_of_the_users_are_held),
+        cmocka_unit_test(an_actor_waits_for_what_others_hold),
+        cmocka_unit_test(what_no_node_can_ever_hold_fails),
+        cmocka_unit_test(the_environment_is_the_one_asked_for),
+        cmocka_unit_test(ld_preload_is_in_force_before_the_program),
+        cmocka_unit_test(the_working_directory_is_the_one_asked_for),
+    };
+
+    return cmocka_run_group_tests_name("creation", tests, NULL, NULL);
+}

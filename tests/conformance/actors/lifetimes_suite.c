@@ -1,0 +1,270 @@
+/* lifetimes_suite.c - conformance: how actors end, and with whom. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+/* ---- a diary that tells whether the exit hook ran --------------------------------------- */
+
+static void diary_path(char path[96])
+{
+    (void)snprintf(path, 96, "%s/diary", getenv("TMPDIR"));
+    (void)unlink(path);
+}
+
+static void expect_diary(const char *path, const char *wanted)
+{
+    char text[64] = "";
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    (void)fclose(file);
+    assert_string_equal(text, wanted);
+    (void)unlink(path);
+}
+
+/* ---- ends ------------------------------------------------------------------------------- */
+
+static void the_last_handle_gone_ends_it_after_its_calls(void **state)
+{
+    char path[96];
+    tdm_actor *actor;
+    tdm_ref *refs[50];
+    int64_t pid;
+
+    (void)state;
+    diary_path(path);
+    actor = stage_make("mortal", NULL, path);
+    pid = stage_pid(actor);
+    for (int i = 0; i < 50; i++) {
+        refs[i] = stage_call_int(actor, "perish", 0);
+    }
+    tdm_actor_destroy(actor);
+    for (int i = 0; i < 50; i++) {
+        MUST(stage_status(refs[i]));
+    }
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    expect_diary(path, "born end ");
+}
+
+static void a_handle_that_was_found_keeps_nobody_alive(void **state)
+{
+    const struct tdm_actor_options options = {.name = "weak"};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    int64_t pid = stage_pid(actor);
+    tdm_actor *found;
+
+    (void)state;
+    MUST(tdm_actor_find(stage_runtime(), "weak", PATIENCE_MS, &found));
+    tdm_actor_destroy(actor);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_try(found, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(found);
+}
+
+static void a_handle_elsewhere_keeps_it_alive(void **state)
+{
+    tdm_actor *employer = stage_make("holder", NULL, NULL);
+    tdm_actor *employee = stage_make("tester", NULL, NULL);
+    int64_t pid = stage_pid(employee);
+
+    (void)state;
+    MUST(tdm_actor_call(employer, "employ", NULL, "h", employee));
+    tdm_actor_destroy(employee); /* while the other is on its way */
+    assert_int_equal(stage_int(stage_call_int(employer, "ask", 2)), 2);
+    assert_int_equal(kill((pid_t)pid, 0), 0);
+    MUST(stage_try(employer, "dismiss"));
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    stage_end(employer);
+}
+
+static void a_kill_is_at_once_and_for_good(void **state)
+{
+    char path[96];
+    tdm_actor *actor;
+    tdm_ref *ref;
+    int64_t pid;
+
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        diary_path(path);
+        actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, path);
+        pid = stage_pid(actor);
+        MUST(tdm_actor_kill(actor, PATIENCE_MS));
+        assert_true(world_process_ends(pid, 0));
+        assert_int_equal(stage_try(actor, "about"), TDM_E_ACTOR_DIED); /* each time */
+        expect_diary(path, "born ");
+        tdm_actor_destroy(actor);
+    }
+    actor = stage_make("tester", NULL, NULL);
+    ref = stage_call(actor, "hang");
+    MUST(tdm_actor_kill(actor, PATIENCE_MS));
+    assert_int_equal(stage_status(ref), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void one_that_waits_for_resources_can_be_killed(void **state)
+{
+    const struct tdm_actor_options all = {.resources = {{"licence", 2}}};
+    tdm_actor *holders[2] = {NULL, NULL};
+    tdm_actor *waiting;
+
+    (void)state;
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        holders[i] = stage_make("tester", &all, NULL);
+    }
+    MUST(tdm_actor_create(stage_runtime(), "tester", &all, &waiting, ""));
+    assert_int_equal(tdm_actor_wait_ready(waiting, 20), TDM_E_TIMEOUT);
+    MUST(tdm_actor_kill(waiting, PATIENCE_MS));
+    assert_int_equal(stage_try(waiting, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(waiting);
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        stage_end(holders[i]);
+    }
+}
+
+static void an_actor_may_leave_by_itself(void **state)
+{
+    char path[96];
+    tdm_actor *actor;
+    const char *words = "";
+    tdm_ref *ref;
+    int64_t pid;
+
+    (void)state;
+    diary_path(path);
+    actor = stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, path);
+    pid = stage_pid(actor);
+    ref = stage_call(actor, "leave");
+    MUST(tdm_get(ref, PATIENCE_MS, "s", &words)); /* what runs still answers */
+    assert_string_equal(words, "farewell");
+    tdm_ref_release(ref);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_try(actor, "about"), TDM_E_ACTOR_DIED);
+    expect_diary(path, "born end ");
+    tdm_actor_destroy(actor);
+    assert_int_equal(tdm_runtime_exit_actor(stage_runtime()), TDM_E_STATE);
+}
+
+/* ---- with whom -------------------------------------------------------------------------- */
+
+static int64_t breed(tdm_actor *parent, const char *name, int detached)
+{
+    tdm_ref *ref = NULL;
+
+    MUST(tdm_actor_call(parent, "breed", &ref, "s?", name, detached));
+    return stage_int(ref);
+}
+
+static void children_end_with_their_creator(void **state)
+{
+    (void)state;
+    for (int graceful = 0; graceful < 2; graceful++) {
+        tdm_actor *parent = stage_make("mortal", NULL, "");
+        int64_t child = breed(parent, "child", 0);
+
+        assert_int_equal(kill((pid_t)child, 0), 0);
+        if (graceful == 0) {
+            MUST(tdm_actor_kill(parent, PATIENCE_MS));
+        }
+        tdm_actor_destroy(parent);
+        assert_true(world_process_ends(child, PATIENCE_MS));
+    }
+}
+
+static void a_detached_actor_outlives_its_creator_and_handles(void **state)
+{
+    tdm_actor *parent = stage_make("mortal", NULL, "");
+    int64_t child = breed(parent, "heir", 1);
+    tdm_actor *found;
+
+    (void)state;
+    stage_end(parent);
+    MUST(tdm_actor_find(stage_runtime(), "heir", PATIENCE_MS, &found));
+    assert_int_equal(stage_int(stage_call_int(found, "perish", 0)), 0);
+    tdm_actor_destroy(found);
+    MUST(tdm_actor_find(stage_runtime(), "heir", PATIENCE_MS, &found));
+    assert_int_equal(stage_pid(found), child);
+    stage_end(found);
+    assert_true(world_process_ends(child, PATIENCE_MS));
+}
+
+static void processes_it_started_end_with_it(void **state)
+{
+    (void)state;
+    for (int with_exec = 0; with_exec < 2; with_exec++) {
+        tdm_actor *actor = stage_make("tester", NULL, NULL);
+        tdm_ref *ref;
+        int64_t pid;
+
+        MUST(tdm_actor_call(actor, "stray", &ref, "?", with_exec)); /* in another session */
+        pid = stage_int(ref);
+        assert_int_equal(kill((pid_t)pid, 0), 0);
+        assert_int_equal(kill((pid_t)stage_pid(actor), SIGKILL), 0);
+        assert_true(world_process_ends(pid, PATIENCE_MS));
+        tdm_actor_destroy(actor);
+    }
+}
+
+static void one_that_does_not_answer_is_killed(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    int64_t pid = stage_pid(actor);
+
+    (void)state;
+    assert_int_equal(kill((pid_t)pid, SIGSTOP), 0);
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    stage_detail_has("had not answered for");
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    tdm_actor_destroy(actor);
+}
+
+static void the_runtime_context_tells_who_and_where(void **state)
+{
+    const struct tdm_actor_options options = {.name = "self", .name_space = "mine"};
+    struct tdm_runtime_info driver;
+    tdm_actor *actor = stage_make("mortal", &options, "");
+    const char *job;
+    const char *class_name;
+    const char *name;
+    const char *name_space;
+    int64_t restarts;
+    int64_t pid;
+    tdm_ref *ref = stage_call(actor, "about");
+
+    (void)state;
+    MUST(tdm_get(ref, PATIENCE_MS, "iissss", &restarts, &pid, &job, &class_name, &name,
+                 &name_space));
+    tdm_runtime_describe(stage_runtime(), &driver);
+    assert_int_equal(restarts, 0);
+    assert_int_equal(pid, stage_pid(actor));
+    assert_string_equal(job, driver.job_id);
+    assert_string_equal(class_name, "mortal");
+    assert_string_equal(name, "self");
+    assert_string_equal(name_space, "mine");
+    assert_string_equal(driver.actor_id, "");
+    assert_int_equal(strlen(driver.node_id), 32);
+    tdm_ref_release(ref);
+    stage_end(actor);
+}
+
+int conformance_lifetimes(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_last_handle_gone_ends_it_after_its_calls),
+        cmocka_unit_test(a_handle_that_was_found_keeps_nobody_alive),
+        cmocka_unit_test(a_handle_elsewhere_keeps_it_alive),
+        cmocka_unit_test(a_kill_is_at_once_and_for_good),
+        cmocka_unit_test(one_that_waits_for_resources_can_be_killed),
+        cmocka_unit_test(an_actor_may_leave_by_itself),
+        cmocka_unit_test(children_end_with_their_creator),
+        cmocka_unit_test(a_detached_actor_outlives_its_creator_and_handles),
+        cmocka_unit_test(processes_it_started_end_with_it),
+        cmocka_unit_test(one_that_does_not_answer_is_killed),
+        cmocka_unit_test(the_runtime_context_tells_who_and_where),
+    };
+
+    return cmocka_run_group_tests_name("lifetimes", tests, NULL, NULL);
+}

@@ -1,0 +1,196 @@
+/* looking_suite.c - conformance: lists of what is in the cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+/* The row of this actor; the caller frees `*list_out`. */
+static const struct tdm_actor_state *row_of(tdm_actor *actor,
+                                            const struct tdm_actor_state **list_out)
+{
+    const struct tdm_actor_state *found = NULL;
+    struct tdm_actor_info info;
+    uint32_t missing;
+    uint32_t count;
+
+    tdm_actor_describe(actor, &info);
+    MUST(tdm_list_actors(stage_runtime(), PATIENCE_MS, list_out, &count, &missing));
+    assert_int_equal(missing, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp((*list_out)[i].id, info.id) == 0) {
+            found = &(*list_out)[i];
+        }
+    }
+    assert_non_null(found);
+    return found;
+}
+
+static double amount_of(const struct tdm_actor_state *row, const char *name)
+{
+    for (uint32_t i = 0; i < row->amounts_count; i++) {
+        if (strcmp(row->amounts[i].name, name) == 0) {
+            return row->amounts[i].total;
+        }
+    }
+    return 0;
+}
+
+static void actors_are_listed_with_what_they_hold(void **state)
+{
+    const struct tdm_actor_options options = {
+        .name = "listed", .num_cpus = 1, .num_gpus = 0.5, .resources = {{"licence", 1}}};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    const struct tdm_actor_state *list;
+    const struct tdm_actor_state *row = row_of(actor, &list);
+    struct tdm_actor_info info;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_string_equal(row->class_name, "tester");
+    assert_string_equal(row->name, "listed");
+    assert_string_equal(row->name_space, "default");
+    assert_string_equal(row->state, "ALIVE");
+    assert_string_equal(row->node_id, info.node_id);
+    assert_true(row->pid == info.pid && row->restarts == 0 && row->detached == 0);
+    assert_true(amount_of(row, "CPU") == 1 && amount_of(row, "GPU") == 0.5 &&
+                amount_of(row, "licence") == 1);
+    assert_true(row->gpus_count == 1 && row->gpu_indices[0] == info.gpu_indices[0]);
+    tdm_list_free(list);
+    stage_end(actor);
+}
+
+static void a_restart_is_counted_in_the_list(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 1, .max_task_retries = 1};
+    tdm_actor *actor = stage_make("mortal", &options, "");
+    const struct tdm_actor_state *list;
+
+    (void)state;
+    assert_int_equal(stage_int(stage_call_int(actor, "perish", 1)), 1);
+    assert_int_equal(row_of(actor, &list)->restarts, 1);
+    tdm_list_free(list);
+    stage_end(actor);
+}
+
+static void the_dead_are_listed_with_their_cause(void **state)
+{
+    tdm_actor *actor = stage_make("tester", NULL, NULL);
+    const struct tdm_actor_state *list;
+    const struct tdm_actor_state *row;
+
+    (void)state;
+    assert_int_equal(stage_status(stage_call_int(actor, "exit", 3)), TDM_E_ACTOR_DIED);
+    stage_await_state(actor, "DEAD");
+    row = row_of(actor, &list);
+    assert_non_null(strstr(row->death_cause, "exit code 3"));
+    tdm_list_free(list);
+    tdm_actor_destroy(actor);
+}
+
+static void one_that_waits_is_listed_with_what_it_waits_for(void **state)
+{
+    struct tdm_actor_options all = {.resources = {{"licence", 2}}};
+    tdm_actor *holders[2] = {NULL, NULL};
+    const struct tdm_actor_state *list;
+    const struct tdm_actor_state *row;
+    tdm_actor *waiting;
+
+    (void)state;
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        holders[i] = stage_make("tester", &all, NULL);
+    }
+    MUST(tdm_actor_create(stage_runtime(), "tester", &all, &waiting, ""));
+    assert_int_equal(tdm_actor_wait_ready(waiting, 20), TDM_E_TIMEOUT);
+    stage_await_state(waiting, "PENDING");
+    row = row_of(waiting, &list);
+    assert_non_null(strstr(row->death_cause, "licence"));
+    assert_true(row->pid == 0);
+    tdm_list_free(list);
+    stage_end(waiting);
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        stage_end(holders[i]);
+    }
+}
+
+static void nodes_are_listed_with_what_is_free(void **state)
+{
+    tdm_actor *actor;
+    const struct tdm_node_state *nodes;
+    uint32_t count;
+    double total = 0;
+
+    (void)state;
+    stage_await_free("CPU", 8);
+    actor = stage_make("tester", &(struct tdm_actor_options){.num_cpus = 2}, NULL);
+    stage_await_free("CPU", 6);
+    MUST(tdm_list_nodes(stage_runtime(), PATIENCE_MS, &nodes, &count));
+    assert_int_equal(count, stage_nodes());
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(strncmp(nodes[i].unix_address, "unix:", 5), 0);
+        assert_int_equal(nodes[i].tcp_address[0] != '\0', count == 2);
+        assert_true(nodes[i].pid > 0 && nodes[i].name[0] != '\0');
+        assert_string_equal(nodes[i].amounts[0].name, "CPU");
+        total += nodes[i].amounts[0].total;
+    }
+    assert_true(total == 8);
+    tdm_list_free(nodes);
+    stage_end(actor);
+}
+
+static void groups_are_listed_with_their_bundles(void **state)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    const struct tdm_group_state *groups;
+    tdm_placement_group *group;
+    uint32_t count;
+
+    (void)state;
+    MUST(tdm_placement_group_create(stage_runtime(), bundles, 2, TDM_SPREAD, PATIENCE_MS,
+                                    &group));
+    MUST(tdm_list_groups(stage_runtime(), PATIENCE_MS, &groups, &count));
+    assert_int_equal(count, 1);
+    assert_int_equal(groups[0].bundles_count, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tdm_bundle_place place;
+
+        MUST(tdm_placement_group_place(group, i, &place));
+        assert_string_equal(groups[0].bundles[i].node_id, place.node_id);
+        assert_int_equal(groups[0].bundles[i].gpus_count, 1);
+        assert_int_equal(groups[0].bundles[i].gpu_indices[0], place.gpu_indices[0]);
+    }
+    tdm_list_free(groups);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    MUST(tdm_list_groups(stage_runtime(), PATIENCE_MS, &groups, &count));
+    assert_int_equal(count, 0);
+    tdm_list_free(groups);
+}
+
+static void a_handle_describes_its_actor(void **state)
+{
+    const struct tdm_actor_options options = {.name = "known", .num_gpus = 1};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    struct tdm_actor_info info;
+
+    (void)state;
+    tdm_actor_describe(actor, &info);
+    assert_int_equal(strlen(info.id), 32);
+    assert_int_equal(strlen(info.node_id), 32);
+    assert_string_equal(info.name, "known");
+    assert_string_equal(info.class_name, "tester");
+    assert_int_equal(info.pid, stage_int(stage_call(actor, "pid")));
+    assert_int_equal(info.gpus_count, 1);
+    stage_end(actor);
+}
+
+int conformance_looking(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(actors_are_listed_with_what_they_hold),
+        cmocka_unit_test(a_restart_is_counted_in_the_list),
+        cmocka_unit_test(the_dead_are_listed_with_their_cause),
+        cmocka_unit_test(one_that_waits_is_listed_with_what_it_waits_for),
+        cmocka_unit_test(nodes_are_listed_with_what_is_free),
+        cmocka_unit_test(groups_are_listed_with_their_bundles),
+        cmocka_unit_test(a_handle_describes_its_actor),
+    };
+
+    return cmocka_run_group_tests_name("looking", tests, NULL, NULL);
+}

@@ -1,0 +1,311 @@
+/* placement_suite.c - conformance: where actors are put, and placement groups. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+static const char nowhere[] = "00000000000000000000000000000000";
+
+/* Without a word about the node. */
+static tdm_actor *make_plain(const struct tdm_actor_options *options)
+{
+    tdm_actor *actor = NULL;
+
+    MUST(tdm_actor_create(stage_runtime(), "tester", options, &actor, ""));
+    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    return actor;
+}
+
+static struct tdm_actor_info about(tdm_actor *actor)
+{
+    struct tdm_actor_info info;
+
+    tdm_actor_describe(actor, &info);
+    return info;
+}
+
+static const char *home(void)
+{
+    struct tdm_runtime_info info;
+
+    tdm_runtime_describe(stage_runtime(), &info);
+    return info.node_id;
+}
+
+static tdm_status why_not(const struct tdm_actor_options *options)
+{
+    tdm_actor *actor;
+    tdm_status status;
+
+    MUST(tdm_actor_create(stage_runtime(), "tester", options, &actor, ""));
+    status = tdm_actor_wait_ready(actor, PATIENCE_MS);
+    tdm_actor_destroy(actor);
+    return status;
+}
+
+/* ---- nodes ------------------------------------------------------------------------------ */
+
+static void by_default_an_actor_is_with_its_creator(void **state)
+{
+    tdm_actor *actor = make_plain(NULL);
+
+    (void)state;
+    assert_string_equal(about(actor).node_id, home());
+    stage_end(actor);
+}
+
+static void spread_takes_the_node_with_the_fewest_actors(void **state)
+{
+    const struct tdm_actor_options spread = {.scheduling = TDM_SCHEDULE_SPREAD};
+    tdm_actor *actors[4];
+    int at_home = 0;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        actors[i] = make_plain(&spread);
+        at_home += strcmp(about(actors[i]).node_id, home()) == 0;
+    }
+    assert_int_equal(at_home, stage_nodes() == 2 ? 2 : 4);
+    for (int i = 0; i < 4; i++) {
+        stage_end(actors[i]);
+    }
+}
+
+static void node_affinity_is_obeyed_or_fails(void **state)
+{
+    struct tdm_actor_options options = {.scheduling = TDM_SCHEDULE_NODE};
+    const struct tdm_node_state *nodes;
+    uint32_t count;
+
+    (void)state;
+    MUST(tdm_list_nodes(stage_runtime(), PATIENCE_MS, &nodes, &count));
+    assert_int_equal(count, stage_nodes());
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_actor *actor;
+
+        options.node_id = nodes[i].id;
+        actor = make_plain(&options);
+        assert_string_equal(about(actor).node_id, nodes[i].id);
+        stage_end(actor);
+    }
+    tdm_list_free(nodes);
+    options.node_id = nowhere;
+    assert_int_equal(why_not(&options), TDM_E_NO_RESOURCES);
+}
+
+static void soft_node_affinity_gives_way(void **state)
+{
+    struct tdm_actor_options options = {.scheduling = TDM_SCHEDULE_NODE_SOFT};
+    tdm_actor *actors[2];
+
+    (void)state;
+    stage_await_free("CPU", 8);
+    options.node_id = nowhere;
+    actors[0] = make_plain(&options);
+    stage_end(actors[0]);
+    options.node_id = home();
+    options.num_cpus = 4;
+    for (int i = 0; i < 2; i++) { /* with two nodes the second does not fit the first node */
+        actors[i] = make_plain(&options);
+    }
+    assert_string_equal(about(actors[0]).node_id, home());
+    assert_int_equal(strcmp(about(actors[1]).node_id, home()) == 0, stage_nodes() == 1);
+    stage_end(actors[0]);
+    stage_end(actors[1]);
+}
+
+static void labels_choose_the_node(void **state)
+{
+    tdm_actor *actor =
+        make_plain(&(struct tdm_actor_options){.labels = {"side!=third", "side!=first"}});
+
+    (void)state;
+    assert_int_equal(strcmp(about(actor).node_id, home()) == 0, stage_nodes() == 1);
+    stage_end(actor);
+    assert_int_equal(why_not(&(struct tdm_actor_options){.labels = {"side=third"}}),
+                     TDM_E_NO_RESOURCES);
+}
+
+/* ---- groups ----------------------------------------------------------------------------- */
+
+static tdm_placement_group *make_group(const struct tdm_bundle *bundles, uint32_t count,
+                                       enum tdm_placement_strategy strategy)
+{
+    tdm_placement_group *group = NULL;
+
+    MUST(tdm_placement_group_create(stage_runtime(), bundles, count, strategy, PATIENCE_MS,
+                                    &group));
+    return group;
+}
+
+static struct tdm_bundle_place place_of(const tdm_placement_group *group, uint32_t bundle)
+{
+    struct tdm_bundle_place place;
+
+    MUST(tdm_placement_group_place(group, bundle, &place));
+    return place;
+}
+
+static void bundles_come_in_the_order_of_nodes_and_gpus(void **state)
+{
+    static const struct tdm_bundle bundles[4] = {
+        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+
+    (void)state;
+    for (int round = 0; round < 5; round++) {
+        tdm_placement_group *group = make_group(bundles, 4, TDM_PACK);
+        uint32_t changes = 0;
+
+        for (uint32_t i = 1; i < 4; i++) {
+            struct tdm_bundle_place before = place_of(group, i - 1);
+            struct tdm_bundle_place here = place_of(group, i);
+
+            if (strcmp(before.node_id, here.node_id) != 0) {
+                changes++;
+            } else {
+                assert_true(before.gpu_indices[0] < here.gpu_indices[0]);
+            }
+        }
+        assert_int_equal(changes, stage_nodes() - 1);
+        MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    }
+}
+
+static void actors_of_a_bundle_share_its_gpu(void **state)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_cpus = 1, .num_gpus = 1},
+                                                 {.num_cpus = 1, .num_gpus = 1}};
+    tdm_placement_group *group = make_group(bundles, 2, TDM_PACK);
+    struct tdm_actor_options options = {.group = group, .bundle = 1, .num_gpus = 0.4};
+    struct tdm_bundle_place place = place_of(group, 1);
+    tdm_actor *actors[2];
+
+    (void)state;
+    assert_int_equal(tdm_placement_group_bundles_count(group), 2);
+    for (int i = 0; i < 2; i++) {
+        struct tdm_actor_info info;
+
+        actors[i] = make_plain(&options);
+        info = about(actors[i]);
+        assert_string_equal(info.node_id, place.node_id);
+        assert_int_equal(info.gpus_count, 1);
+        assert_int_equal(info.gpu_indices[0], place.gpu_indices[0]);
+    }
+    stage_end(actors[0]);
+    stage_end(actors[1]);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+}
+
+static void strict_strategies_hold_or_fail(void **state)
+{
+    static const struct tdm_bundle pair[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    tdm_placement_group *group = make_group(pair, 2, TDM_STRICT_PACK);
+    tdm_status status;
+
+    (void)state;
+    assert_string_equal(place_of(group, 0).node_id, place_of(group, 1).node_id);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    status = tdm_placement_group_create(stage_runtime(), pair, 2, TDM_STRICT_SPREAD,
+                                        PATIENCE_MS, &group);
+    if (stage_nodes() == 1) {
+        assert_int_equal(status, TDM_E_NO_RESOURCES);
+        return;
+    }
+    MUST(status);
+    assert_string_not_equal(place_of(group, 0).node_id, place_of(group, 1).node_id);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+}
+
+static void soft_strategies_take_what_there_is(void **state)
+{
+    static const struct tdm_bundle bundles[3] = {
+        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const enum tdm_placement_strategy soft[2] = {TDM_PACK, TDM_SPREAD};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        tdm_placement_group *group = make_group(bundles, 3, soft[i]);
+        bool one_node = strcmp(place_of(group, 0).node_id, place_of(group, 2).node_id) == 0;
+
+        assert_int_equal(one_node, stage_nodes() == 1);
+        MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    }
+}
+
+static void a_group_is_held_whole_or_not_at_all(void **state)
+{
+    static const struct tdm_bundle most[3] = {
+        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const struct tdm_bundle more[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    tdm_placement_group *first = make_group(most, 3, TDM_PACK);
+    tdm_placement_group *second;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create(stage_runtime(), more, 2, TDM_PACK, 50, &second),
+        TDM_E_TIMEOUT);
+    stage_await_free("GPU", 1);
+    MUST(tdm_placement_group_remove(first, PATIENCE_MS));
+    second = make_group(more, 2, TDM_PACK);
+    MUST(tdm_placement_group_remove(second, PATIENCE_MS));
+    stage_await_free("GPU", 4);
+}
+
+static void an_impossible_group_is_refused(void **state)
+{
+    static const struct tdm_bundle bundles[1] = {{.num_gpus = 5}};
+    tdm_placement_group *group;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create(stage_runtime(), bundles, 1, TDM_PACK, PATIENCE_MS, &group),
+        TDM_E_NO_RESOURCES);
+}
+
+static void what_a_bundle_never_holds_is_refused(void **state)
+{
+    static const struct tdm_bundle bundles[1] = {{.num_gpus = 1}};
+    tdm_placement_group *group = make_group(bundles, 1, TDM_PACK);
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(why_not(&(struct tdm_actor_options){.group = group, .num_gpus = 2}),
+                     TDM_E_NO_RESOURCES);
+    assert_int_equal(tdm_actor_create(stage_runtime(), "tester",
+                                      &(struct tdm_actor_options){.group = group, .bundle = 1},
+                                      &actor, ""),
+                     TDM_E_INVAL);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+}
+
+static void removing_a_group_ends_its_actors(void **state)
+{
+    static const struct tdm_bundle bundles[1] = {{.num_cpus = 1}};
+    tdm_placement_group *group = make_group(bundles, 1, TDM_PACK);
+    tdm_actor *actor = make_plain(&(struct tdm_actor_options){.group = group, .num_cpus = 1});
+
+    (void)state;
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+    stage_await_free("CPU", 8);
+}
+
+int conformance_placement(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(by_default_an_actor_is_with_its_creator),
+        cmocka_unit_test(spread_takes_the_node_with_the_fewest_actors),
+        cmocka_unit_test(node_affinity_is_obeyed_or_fails),
+        cmocka_unit_test(soft_node_affinity_gives_way),
+        cmocka_unit_test(labels_choose_the_node),
+        cmocka_unit_test(bundles_come_in_the_order_of_nodes_and_gpus),
+        cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
+        cmocka_unit_test(strict_strategies_hold_or_fail),
+        cmocka_unit_test(soft_strategies_take_what_there_is),
+        cmocka_unit_test(a_group_is_held_whole_or_not_at_all),
+        cmocka_unit_test(an_impossible_group_is_refused),
+        cmocka_unit_test(what_a_bundle_never_holds_is_refused),
+        cmocka_unit_test(removing_a_group_ends_its_actors),
+    };
+
+    return cmocka_run_group_tests_name("placement", tests, NULL, NULL);
+}

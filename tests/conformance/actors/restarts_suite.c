@@ -1,0 +1,162 @@
+/* restarts_suite.c - conformance: actors that come back, and calls that are sent again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static void a_restarted_actor_is_the_same_with_a_new_state(void **state)
+{
+    const struct tdm_actor_options options = {.name = "phoenix", .max_restarts = 1};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+    struct tdm_actor_info before;
+    struct tdm_actor_info after;
+    tdm_actor *found;
+    int64_t pid;
+
+    (void)state;
+    tdm_actor_describe(actor, &before);
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 5)), 5);
+    assert_int_equal(kill((pid_t)before.pid, SIGKILL), 0);
+    assert_true(world_process_ends(before.pid, PATIENCE_MS));
+    pid = stage_int_of_next_life(actor, "pid");
+    assert_int_not_equal(pid, before.pid);
+    MUST(tdm_actor_find(stage_runtime(), "phoenix", PATIENCE_MS, &found));
+    tdm_actor_describe(found, &after);
+    assert_string_equal(before.id, after.id);
+    assert_int_equal(stage_int(stage_call_int(found, "add", 1)), 1);
+    assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), 2);
+    tdm_actor_destroy(found);
+    stage_end(actor);
+}
+
+static void its_constructor_runs_again_with_its_arguments(void **state)
+{
+    char path[96];
+    char text[64] = "";
+    tdm_actor *actor;
+    FILE *diary;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/lives", getenv("TMPDIR"));
+    actor = stage_make(
+        "mortal", &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = 1}, path);
+    assert_int_equal(stage_int(stage_call_int(actor, "perish", 1)), 1);
+    diary = fopen(path, "r");
+    assert_non_null(diary);
+    assert_non_null(fgets(text, sizeof(text), diary));
+    assert_string_equal(text, "born born ");
+    (void)fclose(diary);
+    (void)unlink(path);
+    stage_end(actor);
+}
+
+static void it_returns_as_often_as_it_may(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 2, .max_task_retries = -1};
+    tdm_actor *actor = stage_make("mortal", &options, "");
+
+    (void)state;
+    assert_int_equal(stage_int(stage_call_int(actor, "perish", 2)), 2);
+    assert_int_equal(stage_status(stage_call_int(actor, "perish", 9)), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void **state)
+{
+    tdm_actor *actor =
+        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+
+    (void)state;
+    assert_int_equal(stage_status(stage_call_int(actor, "perish", 1)), TDM_E_ACTOR_RESTARTING);
+    stage_detail_has("in method perish");
+    stage_end(actor);
+}
+
+static void calls_made_during_a_restart_wait_for_the_next_life(void **state)
+{
+    tdm_actor *actor =
+        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_ref *refs[10];
+
+    (void)state;
+    assert_int_equal(stage_status(stage_call_int(actor, "perish", 1)), TDM_E_ACTOR_RESTARTING);
+    for (int i = 0; i < 10; i++) {
+        refs[i] = stage_call_int(actor, "perish", 1);
+    }
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(stage_int(refs[i]), 1);
+    }
+    stage_end(actor);
+}
+
+static void a_call_that_may_is_sent_again(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = -1, .max_task_retries = 2};
+    tdm_actor *actor = stage_make("mortal", &options, "");
+
+    (void)state;
+    assert_int_equal(stage_int(stage_call_int(actor, "perish", 2)), 2);
+    assert_int_equal(stage_status(stage_call_int(actor, "perish", 9)),
+                     TDM_E_ACTOR_RESTARTING); /* three deaths later */
+    stage_end(actor);
+}
+
+static void retries_may_be_set_for_one_call(void **state)
+{
+    const struct tdm_call_options once = {.max_retries = 1};
+    const struct tdm_call_options never = {.max_retries = -2};
+    tdm_actor *plain =
+        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+    tdm_actor *eager = stage_make(
+        "mortal", &(struct tdm_actor_options){.max_restarts = -1, .max_task_retries = -1}, "");
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_call_with(plain, "perish", &once, &ref, "i", (int64_t)1));
+    assert_int_equal(stage_int(ref), 1);
+    MUST(tdm_actor_call_with(eager, "perish", &never, &ref, "i", (int64_t)1));
+    assert_int_equal(stage_status(ref), TDM_E_ACTOR_RESTARTING);
+    stage_end(plain);
+    stage_end(eager);
+}
+
+static void a_failing_method_is_not_run_again(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = -1, .max_task_retries = -1};
+    tdm_actor *actor = stage_make("tester", &options, NULL);
+
+    (void)state;
+    assert_int_equal(world_call(actor, "fail", "once is enough"), TDM_E_METHOD);
+    assert_int_equal(stage_int(stage_call(actor, "pid")), stage_pid(actor));
+    stage_end(actor);
+}
+
+static void an_exit_of_its_own_is_no_accident(void **state)
+{
+    tdm_actor *actor =
+        stage_make("mortal", &(struct tdm_actor_options){.max_restarts = -1}, "");
+
+    (void)state;
+    MUST(stage_try(actor, "leave"));
+    stage_await_state(actor, "DEAD");
+    assert_int_equal(stage_try(actor, "about"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
+int conformance_restarts(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_restarted_actor_is_the_same_with_a_new_state),
+        cmocka_unit_test(its_constructor_runs_again_with_its_arguments),
+        cmocka_unit_test(it_returns_as_often_as_it_may),
+        cmocka_unit_test(a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice),
+        cmocka_unit_test(calls_made_during_a_restart_wait_for_the_next_life),
+        cmocka_unit_test(a_call_that_may_is_sent_again),
+        cmocka_unit_test(retries_may_be_set_for_one_call),
+        cmocka_unit_test(a_failing_method_is_not_run_again),
+        cmocka_unit_test(an_exit_of_its_own_is_no_accident),
+    };
+
+    return cmocka_run_group_tests_name("restarts", tests, NULL, NULL);
+}

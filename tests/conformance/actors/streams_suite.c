@@ -1,0 +1,152 @@
+/* streams_suite.c - conformance: items that a method yields, as fast as they are taken. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/conformance/actors/stage.h"
+
+#include <poll.h>
+
+static tdm_actor *make_source(void)
+{
+    return stage_make("source", &(struct tdm_actor_options){.max_concurrency = 2}, NULL);
+}
+
+static tdm_stream *open_stream(tdm_actor *actor, const char *method, int64_t items)
+{
+    tdm_stream *stream = NULL;
+
+    MUST(tdm_actor_stream(actor, method, NULL, &stream, "i", items));
+    return stream;
+}
+
+static void take(tdm_stream *stream, int64_t from, int64_t to)
+{
+    for (int64_t i = from; i < to; i++) {
+        tdm_ref *ref;
+
+        MUST(tdm_stream_next(stream, PATIENCE_MS, &ref));
+        assert_int_equal(stage_int(ref), i);
+    }
+}
+
+static void a_stream_gives_its_items_in_order_and_then_the_end(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "count", 100);
+    tdm_ref *ref;
+
+    (void)state;
+    take(stream, 0, 100);
+    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &ref), TDM_E_END);
+    assert_int_equal(tdm_stream_next(stream, 0, &ref), TDM_E_END);
+    tdm_stream_destroy(stream);
+    stage_end(source);
+}
+
+static void a_stream_waits_for_its_reader(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "count", 1000);
+
+    (void)state;
+    while (stage_int(stage_call(source, "sent")) < TDM_STREAM_ITEMS_AHEAD) {
+    }
+    (void)poll(NULL, 0, 20);
+    assert_int_equal(stage_int(stage_call(source, "sent")), TDM_STREAM_ITEMS_AHEAD);
+    take(stream, 0, 10);
+    while (stage_int(stage_call(source, "sent")) < TDM_STREAM_ITEMS_AHEAD + 10) {
+    }
+    tdm_stream_destroy(stream);
+    stage_end(source);
+}
+
+static void a_streams_failure_comes_after_its_items(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream = open_stream(source, "falter", 3);
+    tdm_ref *ref;
+
+    (void)state;
+    take(stream, 0, 3);
+    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &ref), TDM_E_METHOD);
+    stage_detail_has("the source is dry");
+    tdm_stream_destroy(stream);
+    stage_end(source);
+}
+
+static void a_dropped_stream_ends_its_method(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_stream *stream;
+
+    (void)state;
+    MUST(tdm_actor_stream(source, "flow", NULL, &stream, ""));
+    take(stream, 0, 5);
+    tdm_stream_destroy(stream);
+    while (stage_int(stage_call(source, "stopped")) < 1) {
+    }
+    stage_end(source);
+}
+
+static void a_stream_may_have_a_deadline(void **state)
+{
+    const struct tdm_call_options soon = {.timeout_ms = 300};
+    tdm_actor *source = make_source();
+    tdm_status status = TDM_OK;
+    tdm_stream *stream;
+
+    (void)state;
+    MUST(tdm_actor_stream(source, "flow", &soon, &stream, ""));
+    while (status == TDM_OK) {
+        tdm_ref *ref;
+
+        status = tdm_stream_next(stream, PATIENCE_MS, &ref);
+        if (status == TDM_OK) {
+            tdm_ref_release(ref);
+        }
+    }
+    assert_int_equal(status, TDM_E_TIMEOUT);
+    tdm_stream_destroy(stream);
+    stage_end(source);
+}
+
+static void a_stream_ends_with_its_actor(void **state)
+{
+    tdm_actor *source = make_source();
+    tdm_status status = TDM_OK;
+    tdm_stream *stream;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_stream(source, "flow", NULL, &stream, ""));
+    take(stream, 0, 3);
+    MUST(tdm_actor_kill(source, PATIENCE_MS));
+    while ((status = tdm_stream_next(stream, PATIENCE_MS, &ref)) == TDM_OK) {
+        tdm_ref_release(ref); /* what had come already */
+    }
+    assert_int_equal(status, TDM_E_ACTOR_DIED);
+    tdm_stream_destroy(stream);
+    tdm_actor_destroy(source);
+}
+
+static void only_a_stream_can_be_yielded_to(void **state)
+{
+    tdm_actor *source = make_source();
+
+    (void)state;
+    assert_int_equal(stage_status(stage_call_int(source, "count", 3)), TDM_E_STATE);
+    stage_end(source);
+}
+
+int conformance_streams(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stream_gives_its_items_in_order_and_then_the_end),
+        cmocka_unit_test(a_stream_waits_for_its_reader),
+        cmocka_unit_test(a_streams_failure_comes_after_its_items),
+        cmocka_unit_test(a_dropped_stream_ends_its_method),
+        cmocka_unit_test(a_stream_may_have_a_deadline),
+        cmocka_unit_test(a_stream_ends_with_its_actor),
+        cmocka_unit_test(only_a_stream_can_be_yielded_to),
+    };
+
+    return cmocka_run_group_tests_name("streams", tests, NULL, NULL);
+}
