@@ -85,12 +85,22 @@ static void serve(void *arg, struct tdm__incoming *incoming)
 
 tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
 {
+    struct tdm__request request = {
+        .method = "actor.exiting", .packed = {"\x90", 1}, .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
     TDM__LOCK(runtime);
 
     if (runtime->worker == NULL) {
         return tdm__fail(TDM_E_STATE, "this process is a driver, not an actor");
     }
-    tdm__executor_end(runtime->worker->executor, false);
+    /* The daemon must know before the line to it closes: else it would kill and restart. */
+    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
+    TDM_TRY(tdm__conn_call(daemon, &request, NULL, NULL, NULL));
+    if (runtime->worker->executor != NULL) {
+        tdm__executor_end(runtime->worker->executor, false);
+    } else {
+        runtime->worker->unwanted = true; /* in its constructor */
+    }
     return TDM_OK;
 }
 

@@ -56,7 +56,8 @@ struct actor_entry {
     int64_t pid;
     char unix_address[TDM__ADDRESS_BYTES];
     char tcp_address[TDM__ADDRESS_BYTES];
-    char failure[TDM__ADDRESS_BYTES * 4]; /* why it ends, where its process cannot say; "" */
+    char failure[TDM__ADDRESS_BYTES * 4];   /* why it ends, where its process cannot say; "" */
+    char waits_for[TDM__ADDRESS_BYTES * 2]; /* WAITING: what it does not get; else "" */
     bool construction_failed;
     bool released;    /* its last handle is gone: it ends when it has been constructed */
     bool killed_here; /* wanted, but it may be restarted */

@@ -192,6 +192,7 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
 
     if (may_come_free && !entry->unwanted && !entry->node->stopping) {
         entry->state = ACTOR_WAITING;
+        (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "it waits: %s", detail);
         tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
         return;
     }
@@ -214,6 +215,7 @@ static void placed(void *arg, tdm_status status, const char *detail,
         not_placed(entry, status, detail);
         return;
     }
+    entry->waits_for[0] = '\0';
     make_request(entry, &request);
     make_record(entry, &request, reserved);
     if (entry->unwanted || entry->node->stopping) {

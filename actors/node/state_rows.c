@@ -130,9 +130,9 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
     write_pair(writer, "node_name", has_place(entry) ? entry->node->record.name : "");
     write_id(writer, "creator", &spec->creator);
     write_id(writer, "group", &spec->group);
-    write_pair(writer, "death_cause", text != NULL ? text : "");
+    write_pair(writer, "death_cause", text != NULL ? text : entry->waits_for);
     write_number(writer, "pid", entry->worker != NULL ? entry->worker->pid : entry->pid);
-    write_number(writer, "restarts", 0);
+    write_number(writer, "restarts", entry->incarnation);
     write_number(writer, "detached", spec->detached ? 1 : 0);
     write_grant(writer, &entry->record.grant); /* two pairs */
 }

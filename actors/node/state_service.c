@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STORE_MS = 3000, PEER_MS = 2000 };
+enum { STORE_MS = 3000, STORE_TRIES = 8, PEER_MS = 2000 };
 
 /* ---- the dead --------------------------------------------------------------------------- */
 
@@ -66,6 +66,11 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
 struct gathering {
     struct tdm__node *node;
     struct tdm__incoming *incoming;
+    const char *const *patterns; /* of the records that are read first */
+    uint32_t patterns_count;
+    uint32_t tries_count;
+    int64_t deadline_ms; /* of reading them */
+    tdm__store_read_fn *on_records;
     tdm_writer *rows; /* owned: rows without a header */
     uint32_t rows_count;
     uint32_t pending;
@@ -182,11 +187,30 @@ static void gathering_fails(struct gathering *gathering, tdm_status status)
     free(gathering);
 }
 
+static void read_records(struct gathering *gathering)
+{
+    const struct tdm__store *store = gathering->node->store;
+
+    gathering->tries_count++;
+    store->ops->read(gathering->node->store, gathering->patterns, gathering->patterns_count,
+                     gathering->deadline_ms, gathering->on_records, gathering);
+}
+
+/* The connection to the store may drop at any time: to read once more harms nobody. */
+static void records_fail(struct gathering *gathering, tdm_status status)
+{
+    if (status == TDM_E_STORE && gathering->tries_count < STORE_TRIES) {
+        read_records(gathering);
+    } else {
+        gathering_fails(gathering, status);
+    }
+}
+
 static void on_node_records(void *arg, tdm_status status, const struct tdm__record *records,
                             uint32_t records_count)
 {
     if (status != TDM_OK) {
-        gathering_fails(arg, status);
+        records_fail(arg, status);
     } else {
         ask_nodes(arg, records, records_count);
     }
@@ -199,9 +223,11 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
     struct gathering *gathering = arg;
     tdm_writer *writer;
 
-    if (status == TDM_OK) {
-        status = tdm_writer_create(&writer);
+    if (status != TDM_OK) {
+        records_fail(gathering, status);
+        return;
     }
+    status = tdm_writer_create(&writer);
     if (status != TDM_OK) {
         gathering_fails(gathering, status);
         return;
@@ -218,28 +244,40 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
 
 /* ---- the service "state" ---------------------------------------------------------------- */
 
+/* What a list begins with. */
+struct beginning {
+    const char *kind;
+    const char *patterns[2];
+    uint32_t patterns_count;
+    tdm__store_read_fn *on_records;
+};
+
+static const struct beginning beginnings[] = {
+    {"actors", {"node/*"}, 1, on_node_records},
+    {"nodes", {"node/*", "free/*"}, 2, on_records},
+    {"groups", {"group/*"}, 1, on_records},
+};
+
 static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming, const char *kind)
 {
-    static const char *const nodes[] = {"node/*", "free/*"};
-    static const char *const groups[] = {"group/*"};
     struct gathering *gathering;
-    tdm_status status = gathering_create(node, incoming, &gathering);
 
-    if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
-    } else if (strcmp(kind, "actors") == 0) {
-        node->store->ops->read(node->store, nodes, 1, tdm__deadline_in(STORE_MS),
-                               on_node_records, gathering);
-    } else if (strcmp(kind, "nodes") == 0) {
-        node->store->ops->read(node->store, nodes, 2, tdm__deadline_in(STORE_MS), on_records,
-                               gathering);
-    } else if (strcmp(kind, "groups") == 0) {
-        node->store->ops->read(node->store, groups, 1, tdm__deadline_in(STORE_MS), on_records,
-                               gathering);
-    } else {
-        (void)tdm__fail(TDM_E_INVAL, "there is no list of %s", kind);
-        gathering_fails(gathering, TDM_E_INVAL);
+    if (gathering_create(node, incoming, &gathering) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+        return;
     }
+    for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++) {
+        if (strcmp(kind, beginnings[i].kind) == 0) {
+            gathering->patterns = beginnings[i].patterns;
+            gathering->patterns_count = beginnings[i].patterns_count;
+            gathering->on_records = beginnings[i].on_records;
+            gathering->deadline_ms = tdm__deadline_in(STORE_MS);
+            read_records(gathering);
+            return;
+        }
+    }
+    (void)tdm__fail(TDM_E_INVAL, "there is no list of %s", kind);
+    gathering_fails(gathering, TDM_E_INVAL);
 }
 
 static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming)
