@@ -14,6 +14,7 @@
 #include <tandem/runtime.h>
 #include <tandem/state.h>
 #include <tandem/tensor.h>
+#include <tandem/util.h>
 #include <tandem/value.h>
 
 #endif
