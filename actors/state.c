@@ -63,7 +63,8 @@ static tdm_status ask(tdm_runtime *runtime, const char *kind, int64_t timeout_ms
                                   document_out);
     }
     tdm_writer_destroy(writer);
-    return tdm__wrap(status, "the list of %s", kind);
+    (void)tdm__wrap(status, "the list of %s", kind);
+    return status;
 }
 
 /* How many amounts and GPU indices there are in `value` and below. */

@@ -97,13 +97,16 @@ static void print_cell(const struct tdm__table *table, uint32_t column, const ch
 
 void tdm__table_print(struct tdm__table *table, FILE *stream)
 {
-    for (uint32_t column = 0; column < table->columns_count; column++) {
+    uint32_t column;
+
+    for (column = 0; column < table->columns_count; column++) {
         print_cell(table, column, table->titles[column], stream);
     }
     for (size_t i = 0; i < table->cells_count; i++) {
         const char *text = table->cells[i] == NULL ? "?" : table->cells[i];
 
-        print_cell(table, (uint32_t)(i % table->columns_count), text, stream);
+        column = column < table->columns_count ? column : 0;
+        print_cell(table, column++, text, stream);
         free(table->cells[i]);
     }
     free(table->cells);

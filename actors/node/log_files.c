@@ -105,7 +105,7 @@ tdm_status tdm__log_file_read(const char *path, uint64_t offset, void *bytes, si
 
 size_t tdm__log_file_last_lines(const char *path, uint32_t lines_max, char *text, size_t room)
 {
-    struct tdm__log_piece piece;
+    struct tdm__log_piece piece = {0};
     struct stat about;
     uint64_t begin;
     size_t first;

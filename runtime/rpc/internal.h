@@ -260,7 +260,7 @@ void tdm__conn_flush(struct tdm__conn *conn);
 /* The socket takes bytes again. */
 void tdm__conn_unblock(struct tdm__conn *conn);
 void tdm__conn_uncork(struct tdm__conn *conn); /* no longer to be flushed */
-void tdm__rpc_flush(void *rpc);                /* all that is corked */
+void tdm__rpc_flush(void *arg);                /* the rpc: all that is corked */
 
 /* receive.c: one frame, if there is a whole one; else `*incoming_out` is NULL. */
 tdm_status tdm__conn_receive(struct tdm__conn *conn, bool readable,

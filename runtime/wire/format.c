@@ -1,5 +1,6 @@
 /* format.c - packs and unpacks arrays of values by a format string. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/wire/holes.h"
 #include "runtime/wire/writer.h"
@@ -563,6 +564,7 @@ static void fill_values(const tdm_value *array, const char *format, struct argum
         if (*format == '(') {
             fill_values(value, format + 1, arguments, opened);
         } else if (*format == 'R' || *format == 'h') {
+            TDM_ASSERT(*opened != NULL); /* the format was counted */
             *va_arg(arguments->list, void **) = *(*opened)++;
         } else {
             fill_one(value, *format, arguments);
