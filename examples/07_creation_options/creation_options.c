@@ -1,0 +1,75 @@
+/* creation_options.c - where an actor runs, in which surroundings, and what it holds. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+/* Replies what the process sees: the environment is there before the program begins. */
+static tdm_status worker_look(tdm_call *call, void *self)
+{
+    char directory[PATH_MAX];
+
+    (void)self;
+    return tdm_call_reply(call, "sss", getenv("OMP_NUM_THREADS"),
+                          getcwd(directory, sizeof(directory)), getenv("CUDA_VISIBLE_DEVICES"));
+}
+
+TDM_ACTOR_CLASS(worker, .methods = {{"look", worker_look}});
+
+static double free_of(tdm_runtime *runtime, const char *name)
+{
+    const struct tdm_node_state *nodes;
+    double amount = 0;
+    uint32_t nodes_count;
+
+    TDM_CHECK(tdm_list_nodes(runtime, 5000, &nodes, &nodes_count));
+    for (uint32_t i = 0; i < nodes[0].amounts_count; i++) {
+        if (strcmp(nodes[0].amounts[i].name, name) == 0) {
+            amount = nodes[0].amounts[i].free;
+        }
+    }
+    tdm_list_free(nodes);
+    return amount;
+}
+
+int main(void)
+{
+    struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
+    struct tdm_actor_options options = {
+        .num_cpus = 1.5,
+        .num_gpus = 2, /* whole ones: it sees these only, as devices 0 and 1 */
+        .memory_bytes = 1 << 20,
+        .environment = {"OMP_NUM_THREADS=3"},
+        .working_directory = "/",
+    };
+    const char *threads;
+    const char *directory;
+    const char *devices;
+    tdm_runtime *runtime;
+    tdm_actor *worker;
+    tdm_actor *greedy;
+    tdm_ref *ref;
+
+    node.cpus = 8; /* of a private node, with 4 virtual GPUs */
+    node.gpus = 4;
+    TDM_CHECK(tdm_runtime_start(&node, &runtime));
+    TDM_CHECK(tdm_actor_create(runtime, "worker", &options, &worker, ""));
+    TDM_CHECK(tdm_actor_call(worker, "look", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 10000, "sss", &threads, &directory, &devices));
+    (void)printf("OMP_NUM_THREADS=%s in %s with devices %s\n", threads, directory, devices);
+    (void)printf("free: %g CPUs, %g GPUs\n", free_of(runtime, "CPU"), free_of(runtime, "GPU"));
+    tdm_ref_release(ref);
+
+    /* What no node can ever hold is refused, not waited for. */
+    options = (struct tdm_actor_options){.resources = {{"TPU", 1}}};
+    TDM_CHECK(tdm_actor_create(runtime, "worker", &options, &greedy, ""));
+    (void)printf("a TPU: %s\n", tdm_strerror(tdm_actor_wait_ready(greedy, 10000)));
+
+    tdm_actor_destroy(greedy);
+    tdm_actor_destroy(worker);
+    tdm_runtime_stop(runtime);
+    return 0;
+}

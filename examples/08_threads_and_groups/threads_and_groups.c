@@ -1,0 +1,91 @@
+/* threads_and_groups.c - methods that run at once, and a group of them that is always free. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdio.h>
+#include <tandem/tandem.h>
+
+enum { FETCHES = 3 };
+
+/* Threads share `self`: what they write needs a lock, or is atomic. */
+struct loader {
+    pthread_mutex_t mutex;
+    pthread_cond_t all_here;
+    int inside_count;
+};
+
+static tdm_status loader_construct(tdm_call *call, void *self)
+{
+    struct loader *loader = self;
+
+    (void)call;
+    (void)pthread_mutex_init(&loader->mutex, NULL);
+    (void)pthread_cond_init(&loader->all_here, NULL);
+    return TDM_OK;
+}
+
+/* Returns once three calls are inside: would it run one at a time, it never did. */
+static tdm_status loader_fetch(tdm_call *call, void *self)
+{
+    struct loader *loader = self;
+
+    (void)pthread_mutex_lock(&loader->mutex);
+    loader->inside_count++;
+    (void)pthread_cond_broadcast(&loader->all_here);
+    while (loader->inside_count < FETCHES) {
+        (void)pthread_cond_wait(&loader->all_here, &loader->mutex);
+    }
+    (void)pthread_mutex_unlock(&loader->mutex);
+    return tdm_call_reply(call, "i", (int64_t)FETCHES);
+}
+
+static tdm_status loader_status(tdm_call *call, void *self)
+{
+    struct loader *loader = self;
+    int inside_count;
+
+    (void)pthread_mutex_lock(&loader->mutex);
+    inside_count = loader->inside_count;
+    (void)pthread_mutex_unlock(&loader->mutex);
+    return tdm_call_reply(call, "i", (int64_t)inside_count);
+}
+
+TDM_ACTOR_CLASS(loader, .state_bytes = sizeof(struct loader), .construct = loader_construct,
+                .methods = {{"fetch", loader_fetch, "fetching"}, {"status", loader_status}},
+                .concurrency_groups = {{"fetching", FETCHES}});
+
+static int64_t ask_status(tdm_actor *loader)
+{
+    int64_t inside_count;
+    tdm_ref *ref;
+
+    TDM_CHECK(tdm_actor_call(loader, "status", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 10000, "i", &inside_count));
+    tdm_ref_release(ref);
+    return inside_count;
+}
+
+int main(void)
+{
+    tdm_runtime *runtime;
+    tdm_actor *loader;
+    tdm_ref *fetches[FETCHES];
+
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    TDM_CHECK(tdm_actor_create(runtime, "loader", NULL, &loader, ""));
+    for (int i = 0; i < FETCHES - 1; i++) {
+        TDM_CHECK(tdm_actor_call(loader, "fetch", &fetches[i], ""));
+    }
+    while (ask_status(loader) < FETCHES - 1) { /* answered while two fetches are inside */
+    }
+    (void)printf("%d fetches are under way\n", FETCHES - 1);
+    TDM_CHECK(tdm_actor_call(loader, "fetch", &fetches[FETCHES - 1], ""));
+    for (int i = 0; i < FETCHES; i++) {
+        TDM_CHECK(tdm_get(fetches[i], 10000, "i", &(int64_t){0}));
+        tdm_ref_release(fetches[i]);
+    }
+    (void)printf("all %d have met\n", FETCHES);
+
+    tdm_actor_destroy(loader);
+    tdm_runtime_stop(runtime);
+    return 0;
+}
