@@ -40,6 +40,7 @@ static tdm_status make_call(const struct call *call, struct tdm__arguments *argu
 {
     struct tdm__link *link = call->actor->link;
     struct tdm__outgoing *outgoing = NULL;
+    tdm_ref *refs[RESULTS_MAX];
     uint32_t count = 0;
     tdm_status status = count_results(call->options, &count);
 
@@ -56,15 +57,19 @@ static tdm_status make_call(const struct call *call, struct tdm__arguments *argu
         return status;
     }
     for (uint32_t i = 0; i < count; i++) {
-        refs_out[i] = outgoing->refs[i];
-        tdm__ref_retain(refs_out[i]);
+        refs[i] = outgoing->refs[i];
+        tdm__ref_retain(refs[i]);
     }
     status = tdm__link_call(link, outgoing);
     if (status != TDM_OK) {
         tdm__outgoing_settle(outgoing, status, tdm_error_detail(), NULL);
         tdm__outgoing_destroy(outgoing);
-        for (uint32_t i = 0; i < count; i++) {
-            tdm_ref_release(refs_out[i]);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (status == TDM_OK) {
+            refs_out[i] = refs[i];
+        } else {
+            tdm_ref_release(refs[i]);
         }
     }
     return status;

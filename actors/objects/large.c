@@ -25,6 +25,7 @@ struct tdm__memory {
     struct tdm__views views;
     uint64_t last_loan;
     TAILQ_HEAD(, lending) lendings;
+    TAILQ_HEAD(, lender) lenders;
     uint32_t read_count;
 };
 
@@ -42,6 +43,14 @@ struct lending {
     struct tdm__conn *conn;
     uint64_t id;
     struct tdm__large *large; /* counted */
+};
+
+/* The reader's: a connection on which segments were lent that are mapped here. */
+struct lender {
+    struct tdm__closer closer;
+    TAILQ_ENTRY(lender) link;
+    struct tdm__memory *memory;
+    const struct tdm__conn *conn;
 };
 
 /* The reader's: of one value that another process made. */
@@ -76,6 +85,7 @@ tdm_status tdm__memory_create(tdm_runtime *runtime, struct tdm__memory **memory_
     memory->runtime = runtime;
     memory->owners_count = 1;
     TAILQ_INIT(&memory->lendings);
+    TAILQ_INIT(&memory->lenders);
     tdm__segments_init(&memory->segments);
     tdm__views_init(&memory->views, VIEWS_BYTES_MAX);
     *memory_out = memory;
@@ -91,6 +101,13 @@ static void lending_end(struct lending *lending)
     tdm__large_release(large);
 }
 
+static void lender_end(struct lender *lender)
+{
+    tdm__views_forget(&lender->memory->views, lender);
+    TAILQ_REMOVE(&lender->memory->lenders, lender, link);
+    free(lender);
+}
+
 void tdm__memory_destroy(struct tdm__memory *memory)
 {
     if (memory == NULL) {
@@ -101,6 +118,12 @@ void tdm__memory_destroy(struct tdm__memory *memory)
 
         tdm__conn_unwatch_close(&lending->closer);
         lending_end(lending);
+    }
+    while (!TAILQ_EMPTY(&memory->lenders)) {
+        struct lender *lender = TAILQ_FIRST(&memory->lenders);
+
+        tdm__conn_unwatch_close(&lender->closer);
+        lender_end(lender);
     }
     memory->runtime = NULL;
     memory_release(memory);
@@ -114,6 +137,7 @@ void tdm__memory_use(tdm_runtime *runtime, struct tdm__memory_use *use_out)
 
     *use_out = (struct tdm__memory_use){.used_bytes = memory->segments.used_bytes,
                                         .idle_bytes = memory->segments.idle_bytes,
+                                        .kept_bytes = memory->views.unused_bytes,
                                         .read_count = memory->read_count};
     TAILQ_FOREACH(lending, &memory->lendings, link)
     {
@@ -408,6 +432,35 @@ static void reading_ends(void *arg)
     memory_release(memory);
 }
 
+static void on_lender_gone(struct tdm__closer *closer)
+{
+    lender_end((struct lender *)closer);
+}
+
+/* NULL when what it lends is not to be kept: it is gone already, or there is no memory. */
+static const struct lender *lender_of(struct tdm__memory *memory, struct tdm__conn *conn)
+{
+    struct lender *lender;
+
+    TAILQ_FOREACH(lender, &memory->lenders, link)
+    {
+        if (lender->conn == conn) {
+            return lender;
+        }
+    }
+    lender = calloc(1, sizeof(*lender));
+    if (lender == NULL) {
+        return NULL;
+    }
+    *lender = (struct lender){.closer.fn = on_lender_gone, .memory = memory, .conn = conn};
+    if (tdm__conn_watch_close(conn, &lender->closer) != TDM_OK) {
+        free(lender);
+        return NULL;
+    }
+    TAILQ_INSERT_TAIL(&memory->lenders, lender, link);
+    return lender;
+}
+
 static tdm_status find_view(struct tdm__memory *memory, const struct tdm__id *id, int fd,
                             size_t capacity_bytes, struct tdm__view **view_out)
 {
@@ -433,6 +486,7 @@ static tdm_status read_in_place(struct reading *reading, struct tdm__conn *conn,
     struct tdm_bytes bytes = {reading->view->address, size_bytes};
     tdm_status status;
 
+    reading->view->lender = lender_of(reading->memory, conn);
     reading->closer.fn = on_lender_closed;
     reading->conn = tdm__conn_watch_close(conn, &reading->closer) == TDM_OK ? conn : NULL;
     reading->memory->owners_count++;

@@ -68,6 +68,7 @@ tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
 struct tdm__memory_use {
     uint64_t used_bytes;
     uint64_t idle_bytes;
+    uint64_t kept_bytes; /* of others, mapped for their next value there */
     uint32_t lent_count;
     uint32_t read_count; /* values of others */
 };

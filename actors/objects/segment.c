@@ -277,11 +277,31 @@ void tdm__views_release(struct tdm__views *views, struct tdm__view *view)
 {
     TDM_ASSERT(view->users_count > 0);
     view->users_count--;
-    if (view->users_count == 0) {
+    if (view->users_count == 0 && view->lender == NULL) {
+        view_close(views, view);
+    } else if (view->users_count == 0) {
         TAILQ_REMOVE(&views->all, view, link);
         TAILQ_INSERT_HEAD(&views->all, view, link);
         views->unused_bytes += view->capacity_bytes;
         keep_bound(views);
+    }
+}
+
+void tdm__views_forget(struct tdm__views *views, const void *lender)
+{
+    struct tdm__view *view = TAILQ_FIRST(&views->all);
+
+    while (view != NULL) {
+        struct tdm__view *next = TAILQ_NEXT(view, link);
+
+        if (view->lender == lender) {
+            view->lender = NULL;
+            if (view->users_count == 0) {
+                views->unused_bytes -= view->capacity_bytes;
+                view_close(views, view);
+            }
+        }
+        view = next;
     }
 }
 

@@ -68,6 +68,7 @@ struct tdm__view {
     const void *address;
     size_t capacity_bytes;
     uint32_t users_count;
+    const void *lender; /* who would lend it again; NULL: nobody, and it is not kept */
 };
 TAILQ_HEAD(tdm__view_list, tdm__view);
 struct tdm__views {
@@ -85,6 +86,8 @@ struct tdm__view *tdm__views_find(struct tdm__views *views, const struct tdm__id
 tdm_status tdm__views_open(struct tdm__views *views, const struct tdm__id *id, int fd,
                            size_t capacity_bytes, struct tdm__view **view_out);
 void tdm__views_release(struct tdm__views *views, struct tdm__view *view);
+/* This lender is gone: nothing of its will be used again. */
+void tdm__views_forget(struct tdm__views *views, const void *lender);
 /* Unmaps what nobody uses.  Returns the bytes. */
 uint64_t tdm__views_trim(struct tdm__views *views);
 

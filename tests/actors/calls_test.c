@@ -73,6 +73,7 @@ static void the_limit_of_pending_calls_is_kept(void **state)
     tdm_actor *actor =
         world_create(runtime, &(struct tdm_actor_options){.max_pending_calls = 2});
     tdm_ref *refs[2];
+    tdm_ref *refused = NULL;
     uint8_t done[2];
 
     (void)state;
@@ -80,6 +81,8 @@ static void the_limit_of_pending_calls_is_kept(void **state)
         assert_int_equal(tdm_actor_call(actor, "linger", &refs[i], "i", (int64_t)20), TDM_OK);
     }
     assert_int_equal(tdm_actor_call(actor, "pid", NULL, ""), TDM_E_AGAIN);
+    assert_int_equal(tdm_actor_call(actor, "pid", &refused, ""), TDM_E_AGAIN);
+    assert_null(refused);
     assert_int_equal(tdm_wait(refs, 2, 2, PATIENCE_MS, done), TDM_OK);
     assert_int_equal(tdm_actor_call(actor, "pid", NULL, ""), TDM_OK);
     for (int i = 0; i < 2; i++) {

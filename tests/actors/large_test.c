@@ -390,6 +390,26 @@ static void what_is_here_outlives_its_maker(void **state)
     assert_all_returned(reader);
 }
 
+static void what_a_dead_maker_lent_is_not_kept(void **state)
+{
+    tdm_actor *mortal = hoarder_create();
+    uint64_t before = use_here().kept_bytes;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_actor_call(mortal, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, PATIENCE_MS, "v", &(const tdm_value *){NULL}));
+    tdm_ref_release(ref);
+    assert_true(use_here().kept_bytes >= before + data_bytes);
+    must(tdm_actor_kill(mortal, PATIENCE_MS));
+    tdm_actor_destroy(mortal);
+    for (int i = 0; i < PATIENCE_MS / 5 && use_here().kept_bytes != before; i++) {
+        (void)use_of(reader); /* the loop learns of it */
+        (void)poll(NULL, 0, 5);
+    }
+    assert_int_equal(use_here().kept_bytes, before);
+}
+
 static tdm_status open_told(const char *format, uint64_t capacity_bytes, uint64_t size_bytes,
                             int fd)
 {
@@ -438,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_large_value_is_an_argument),
         cmocka_unit_test(a_reader_that_dies_returns_what_it_read),
         cmocka_unit_test(what_is_here_outlives_its_maker),
+        cmocka_unit_test(what_a_dead_maker_lent_is_not_kept),
         cmocka_unit_test(hostile_descriptors_are_refused),
     };
     tdm_ref *last;

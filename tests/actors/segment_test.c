@@ -120,6 +120,7 @@ static void views_are_kept_within_their_bound(void **state)
         assert_int_equal(tdm__views_open(&views, &segment[i]->id, dup(segment[i]->fd),
                                          TDM__SEGMENT_STEP_BYTES, &view[i]),
                          TDM_OK);
+        view[i]->lender = &segments;
     }
     tdm__views_release(&views, view[0]);
     assert_ptr_equal(tdm__views_find(&views, &segment[0]->id), view[0]);
@@ -129,6 +130,36 @@ static void views_are_kept_within_their_bound(void **state)
     assert_int_equal(tdm__views_trim(&views), TDM__SEGMENT_STEP_BYTES);
     assert_true(TAILQ_EMPTY(&views.all));
     tdm__views_fini(&views);
+    tdm__segments_fini(&segments);
+}
+
+static void views_go_with_their_lender(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__views views;
+    struct tdm__segment *segment[3];
+    struct tdm__view *view[3];
+    int lenders[2];
+
+    (void)state;
+    tdm__segments_init(&segments);
+    tdm__views_init(&views, UINT64_MAX);
+    for (int i = 0; i < 3; i++) {
+        segment[i] = make(&segments, 1);
+        assert_int_equal(tdm__views_open(&views, &segment[i]->id, dup(segment[i]->fd),
+                                         TDM__SEGMENT_STEP_BYTES, &view[i]),
+                         TDM_OK);
+        view[i]->lender = &lenders[i == 2];
+    }
+    tdm__views_release(&views, view[0]);
+    tdm__views_release(&views, view[2]);
+    tdm__views_forget(&views, &lenders[0]);
+    assert_null(tdm__views_find(&views, &segment[0]->id));
+    assert_memory_equal(view[1]->address, segment[1]->address, TDM__SEGMENT_STEP_BYTES);
+    tdm__views_release(&views, view[1]); /* its last reader */
+    assert_null(tdm__views_find(&views, &segment[1]->id));
+    assert_int_equal(tdm__views_trim(&views), TDM__SEGMENT_STEP_BYTES);
+    assert_true(TAILQ_EMPTY(&views.all));
     tdm__segments_fini(&segments);
 }
 
@@ -170,6 +201,7 @@ int main(void)
         cmocka_unit_test(idle_segments_are_used_again_if_they_fit),
         cmocka_unit_test(trimming_frees_the_coldest_first),
         cmocka_unit_test(views_are_kept_within_their_bound),
+        cmocka_unit_test(views_go_with_their_lender),
         cmocka_unit_test(what_is_no_segment_is_refused),
     };
 

@@ -1,0 +1,218 @@
+/* soak.c - a driver of the soak: threads that act at random until the time is over.
+ *
+ *     soak SECONDS THREADS SEED NUMBER [ACT]
+ *
+ * Prints a line of counts each second, and each mistake on stderr.  scripts/soak starts it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "soak.h"
+
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const struct soak_act acts[] = {
+    {"call_one_by_one", soak_call_one_by_one, 20},
+    {"call_pipelined", soak_call_pipelined, 20},
+    {"call_large_argument", soak_call_large_argument, 10},
+    {"call_large_reply", soak_call_large_reply, 10},
+    {"call_stream", soak_call_stream, 10},
+    {"call_stream_left", soak_call_stream_left, 5},
+    {"call_canceled", soak_call_canceled, 5},
+    {"call_too_late", soak_call_too_late, 2},
+    {"call_asynchronous", soak_call_asynchronous, 10},
+    {"call_threaded", soak_call_threaded, 10},
+    {"call_failing", soak_call_failing, 5},
+    {"put_small", soak_put_small, 10},
+    {"put_large", soak_put_large, 10},
+    {"borrow", soak_borrow, 10},
+    {"chain", soak_chain, 10},
+    {"pass_handle", soak_pass_handle, 5},
+    {"create_and_kill", soak_create_and_kill, 5},
+    {"create_and_let_go", soak_create_and_let_go, 5},
+    {"create_named", soak_create_named, 5},
+    {"create_broken", soak_create_broken, 2},
+    {"create_inside", soak_create_inside, 3},
+    {"restart", soak_restart, 3},
+    {"cancel_by_force", soak_cancel_by_force, 2},
+    {"group", soak_group, 5},
+    {"list", soak_list, 1},
+    {"replace", soak_replace, 1},
+};
+
+enum { ACTS = sizeof(acts) / sizeof(acts[0]), THREADS_MAX = 64 };
+
+static struct soak_counts counts;
+static double deadline;
+static const char *only; /* an act; NULL: all of them */
+
+static double seconds_now(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static uint32_t weight_of(const struct soak_act *act)
+{
+    return only == NULL || strcmp(only, act->name) == 0 ? act->weight : 0;
+}
+
+static uint64_t weight_of_all(void)
+{
+    uint64_t total = 0;
+
+    for (size_t i = 0; i < ACTS; i++) {
+        total += weight_of(&acts[i]);
+    }
+    return total;
+}
+
+static const struct soak_act *choose(struct soak_hand *hand)
+{
+    uint64_t drawn = soak_chance(hand, weight_of_all());
+    size_t i = 0;
+
+    for (; drawn >= weight_of(&acts[i]); i++) {
+        drawn -= weight_of(&acts[i]);
+    }
+    return &acts[i];
+}
+
+static void *work(void *arg)
+{
+    struct soak_hand *hand = arg;
+
+    while (seconds_now() < deadline) {
+        const char *name = "prepare";
+        tdm_status status = soak_hand_prepare(hand);
+
+        if (status == TDM_OK) {
+            const struct soak_act *act = choose(hand);
+
+            name = act->name;
+            status = act->run(hand);
+        }
+        counts.acts++;
+        if (status != TDM_OK) {
+            counts.mistakes++;
+            (void)fprintf(stderr, "hand %" PRIu64 ": %s: %s: %s\n", hand->number, name,
+                          tdm_strerror(status), tdm_error_detail());
+            soak_hand_clear(hand);
+        }
+    }
+    soak_hand_clear(hand);
+    return NULL;
+}
+
+static void print_counts(void)
+{
+    (void)printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+                 counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups,
+                 counts.mistakes);
+    (void)fflush(stdout);
+}
+
+/* A node that is not ours, or ours if there is no other. */
+static void find_far_node(tdm_runtime *runtime, char far_node_id[33])
+{
+    const struct tdm_node_state *nodes;
+    struct tdm_runtime_info info;
+    uint32_t count;
+
+    tdm_runtime_describe(runtime, &info);
+    (void)snprintf(far_node_id, 33, "%s", info.node_id);
+    TDM_CHECK(tdm_list_nodes(runtime, SOAK_PATIENCE_MS, &nodes, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(nodes[i].id, info.node_id) != 0) {
+            (void)snprintf(far_node_id, 33, "%s", nodes[i].id);
+        }
+    }
+    tdm_list_free(nodes);
+}
+
+static bool hand_open(struct soak_hand *hand)
+{
+    hand->words = malloc(SOAK_MIB);
+    if (hand->words == NULL) {
+        return false;
+    }
+    for (uint64_t i = 0; i < SOAK_MIB / sizeof(uint64_t); i++) {
+        hand->words[i] = soak_chance(hand, UINT64_MAX);
+    }
+    return true;
+}
+
+static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uint64_t number)
+{
+    static struct soak_hand hands[THREADS_MAX];
+    pthread_t threads[THREADS_MAX];
+    char far_node_id[33];
+    uint64_t started = 0;
+
+    find_far_node(runtime, far_node_id);
+    for (; started < threads_count; started++) {
+        uint64_t hand_number = number * THREADS_MAX + started;
+
+        hands[started] = (struct soak_hand){.runtime = runtime,
+                                            .counts = &counts,
+                                            .far_node_id = far_node_id,
+                                            .chance = seed + (hand_number << 32),
+                                            .number = hand_number};
+        if (!hand_open(&hands[started]) ||
+            pthread_create(&threads[started], NULL, work, &hands[started]) != 0) {
+            (void)fprintf(stderr, "soak: only %" PRIu64 " threads\n", started);
+            counts.mistakes++;
+            break;
+        }
+    }
+    while (seconds_now() < deadline) {
+        print_counts();
+        (void)poll(NULL, 0, 1000);
+    }
+    for (uint64_t i = 0; i < started; i++) {
+        (void)pthread_join(threads[i], NULL);
+    }
+    for (uint64_t i = 0; i < threads_count; i++) {
+        free(hands[i].words);
+    }
+    print_counts();
+}
+
+static uint64_t read_number(const char *text)
+{
+    char *end;
+    unsigned long long number = strtoull(text, &end, 10);
+
+    if (end == text || *end != '\0') {
+        (void)fprintf(stderr, "soak: \"%s\" is no number\n", text);
+        exit(2);
+    }
+    return number;
+}
+
+int main(int argc, char **argv)
+{
+    tdm_runtime *runtime;
+    uint64_t threads_count;
+
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime)); /* an actor's process stays in there */
+    only = argc == 6 ? argv[5] : NULL;
+    if (argc < 5 || argc > 6 || weight_of_all() == 0) {
+        (void)fprintf(stderr, "usage: soak SECONDS THREADS SEED NUMBER [ACT]\n");
+        return 2;
+    }
+    deadline = seconds_now() + (double)read_number(argv[1]);
+    threads_count = read_number(argv[2]);
+    if (threads_count > THREADS_MAX) {
+        (void)fprintf(stderr, "soak: at most %d threads\n", THREADS_MAX);
+        return 2;
+    }
+    run(runtime, threads_count, read_number(argv[3]), read_number(argv[4]));
+    tdm_runtime_stop(runtime);
+    return counts.mistakes > 0;
+}

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flat or not: of each series of a soak, over its second half.
+
+The slope is Theil's and Sen's: the median of the slopes of all pairs of samples, which a few
+outliers cannot move.  Multiplied by the length of the half it is the growth.  A series grows if
+
+  1. its growth is more than its allowance, and
+  2. it goes up steadily: of all pairs of samples, later minus earlier, the ups outnumber the
+     downs by at least 0.3 of all (Kendall's tau).
+
+The second keeps noise from being called growth; the first, growth too small to matter.
+"""
+import statistics
+
+STEADY = 0.3
+SAMPLES_LEAST = 12
+SAMPLES_MOST = 400  # of a half: pairs grow with the square; longer series are thinned
+
+# What a series may grow by over the half: so many of its unit, or so much of its median,
+# whichever is more.
+ALLOWED = {"pss_kib": (512, 0.02), "rss_kib": (1024, 0.02), "fds": (2, 0.02), "threads": (1, 0),
+           "count": (2, 0.05), "keys": (4, 0.05), "used_kib": (256, 0.02), "files": (8, 0.05),
+           "kib": (4096, 0.05), "zombies": (1, 0)}
+
+
+def series_of(samples):
+    """name → [(seconds, value)].  Processes that stay are one series each; of actors and
+    templates, which come and go, the number is one and what they hold on average is another."""
+    series = {}
+
+    def add(name, seconds, value):
+        series.setdefault(name, []).append((seconds, value))
+
+    for one in samples:
+        seconds = one["seconds"]
+        roles = {}
+        for process in one["processes"]:
+            roles.setdefault(process["role"], []).append(process)
+        for name, processes in roles.items():
+            add(f"{name} count", seconds, len(processes))
+            if name in ("worker", "template", "other"):
+                for unit in ("pss_kib", "rss_kib", "fds", "threads"):
+                    add(f"{name} mean {unit}", seconds,
+                        statistics.mean(process[unit] for process in processes))
+                continue
+            for rank, process in enumerate(sorted(processes, key=lambda each: each["pid"])):
+                for unit in ("pss_kib", "rss_kib", "fds", "threads"):
+                    add(f"{name} #{rank} {unit}" if len(processes) > 1 else f"{name} {unit}",
+                        seconds, process[unit])
+        for rank, store in enumerate(one["redis"]):
+            for unit, value in store.items():
+                add(f"redis data #{rank} {unit}", seconds, value)
+        for unit, value in one["tmp"].items():
+            add(f"tmp {unit}", seconds, value)
+        add("zombies", seconds, one["zombies"])
+    return series
+
+
+def second_half(points, end):
+    """Those after the middle of the run, thinned evenly where there are too many."""
+    half = [point for point in points if point[0] >= end / 2]
+    step = -(-len(half) // SAMPLES_MOST)
+    return half[::step] if step > 1 else half
+
+
+def judge(points, unit):
+    """What is said of one series of the second half."""
+    slopes = []
+    ups = 0
+    for i, (earlier, low) in enumerate(points):
+        for later, high in points[i + 1:]:
+            if later > earlier:
+                slopes.append((high - low) / (later - earlier))
+                ups += (high > low) - (high < low)
+    middle = statistics.median(value for _, value in points)
+    growth = statistics.median(slopes) * (points[-1][0] - points[0][0])
+    tau = ups / len(slopes)
+    least, share = ALLOWED[unit]
+    allowed = max(least, share * middle)
+    return {"median": round(middle, 2), "growth": round(growth, 2), "allowed": round(allowed, 2),
+            "tau": round(tau, 3), "first": points[0][1], "last": points[-1][1],
+            "grows": growth > allowed and tau >= STEADY}
+
+
+def verdict(samples):
+    """name → what is said of it, for all that were seen often enough in the second half."""
+    end = samples[-1]["seconds"] if samples else 0
+    found = {}
+    for name, points in sorted(series_of(samples).items()):
+        half = second_half(points, end)
+        if len(half) >= SAMPLES_LEAST:
+            found[name] = judge(half, name.split()[-1])
+    return found

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes of a soak hold: read every few seconds, from outside."""
+import os
+import pathlib
+import socket
+import time
+
+PROC = pathlib.Path("/proc")
+
+
+def tree(root):
+    """The pids below `root` and their parents' roles are all that is needed to tell them apart."""
+    children = {}
+    for entry in PROC.glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if fields[0] != "Z":
+            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    found = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def zombies(root):
+    count = 0
+    below = {root, *tree(root)}
+    for entry in PROC.glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        count += fields[0] == "Z" and int(fields[1]) in below
+    return count
+
+
+def role(pid, drivers):
+    """Which of Tandem's processes it is; None for one that has ended or is none of them."""
+    if pid in drivers:
+        return f"driver {drivers.index(pid)}"
+    try:
+        name = (PROC / str(pid) / "comm").read_text().strip()
+        words = (PROC / str(pid) / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return None
+    if name == "redis-server":
+        return "redis"
+    if name == "tandem-store":
+        return "store"
+    if name == "tandem-warden":
+        return "warden"
+    if name == "tandemd":
+        return "daemon"
+    if b"TANDEM_WORKER=template" in words:
+        return "template" if os.path.exists(PROC / str(pid)) and not is_forked(pid) else "worker"
+    if any(word.startswith(b"TANDEM_PROCESS_OF=") for word in words):
+        return "worker"
+    return "other"
+
+
+def is_forked(pid):
+    """A template's child shares its environment block; its parent's shows that it is one."""
+    try:
+        fields = (PROC / str(pid) / "stat").read_text().rsplit(")", 1)[1].split()
+        return b"TANDEM_WORKER=template" in (
+            PROC / fields[1] / "environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def numbers(pid):
+    """PSS and RSS in KiB, descriptors, threads; None for a process that has ended."""
+    try:
+        memory = (PROC / str(pid) / "smaps_rollup").read_text(encoding="ascii")
+        status = (PROC / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+        fds = len(os.listdir(PROC / str(pid) / "fd"))
+    except OSError:
+        return None
+    found = {"fds": fds}
+    for line in memory.splitlines():
+        if line.startswith("Pss:"):
+            found["pss_kib"] = int(line.split()[1])
+    for line in status.splitlines():
+        if line.startswith("VmRSS:"):
+            found["rss_kib"] = int(line.split()[1])
+        elif line.startswith("RssShmem:"):
+            found["shmem_kib"] = int(line.split()[1])
+        elif line.startswith("Threads:"):
+            found["threads"] = int(line.split()[1])
+    return found if "pss_kib" in found and "rss_kib" in found else None
+
+
+def redis(path):
+    """The number of keys, and the bytes Redis says that it uses."""
+    with socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(5)
+        line.connect(str(path))
+        line.sendall(b"DBSIZE\r\nINFO memory\r\n")
+        text = b""
+        while b"mem_clients_normal" not in text and b"total_system_memory_human" not in text:
+            text += line.recv(1 << 16)
+    keys = int(text.split(b"\r\n", 1)[0][1:])
+    for row in text.split(b"\r\n"):
+        if row.startswith(b"used_memory:"):
+            return {"keys": keys, "used_kib": int(row.split(b":")[1]) // 1024}
+    return {"keys": keys}
+
+
+def files(directory):
+    """How many files lie below it, and what they take on disk, in KiB."""
+    count = 0
+    blocks = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            try:
+                blocks += os.lstat(os.path.join(folder, name)).st_blocks
+                count += 1
+            except OSError:
+                pass  # it has gone meanwhile
+    return {"files": count, "kib": blocks // 2}
+
+
+def shared_memory():
+    """Of the whole machine, since others may use it: reported, not judged."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    for line in pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+        if line.startswith("Shmem:"):
+            return {"files": len(names), "shmem_kib": int(line.split()[1])}
+    return {"files": len(names)}
+
+
+def sample(root, drivers, redis_paths, directory, begun):
+    """One look at everything; long-lived processes one by one, the others by their role."""
+    processes = []
+    for pid in tree(root):
+        name = role(pid, drivers)
+        found = numbers(pid) if name is not None else None
+        if found is not None:
+            processes.append({"pid": pid, "role": name, **found})
+    return {"seconds": round(time.monotonic() - begun, 2), "processes": processes,
+            "zombies": zombies(root), "redis": [redis(path) for path in redis_paths],
+            "tmp": files(directory), "shm": shared_memory()}
