@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/device.h"
 
+#include "colocate/device/host/mapped.h"
 #include "colocate/memory/broker_client.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
@@ -19,6 +20,7 @@ _Static_assert((int)TDM__DEVICE_BLOCKS_MAX == (int)TDM__BLOCKS_MAX, "one call of
 struct host_device {
     struct tdm__device base;
     struct tdm__broker_client *client; /* borrowed */
+    struct tdm__mapped mapped;
 };
 
 struct host_block {
@@ -26,70 +28,47 @@ struct host_block {
     int fd; /* owned */
 };
 
-enum { RESERVED_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+static struct tdm__mapped *mapped_of(struct tdm__device *device)
+{
+    return &((struct host_device *)device)->mapped;
+}
 
 static void host_close(struct tdm__device *device)
 {
+    tdm__mapped_fini(mapped_of(device));
     free(device);
 }
 
 /* ---- addresses -------------------------------------------------------------------------- */
 
-/* Reserves more than asked, then cuts both ends off, so that the start is aligned: page tables
- * then move whole when two mappings are exchanged. */
 static tdm_status host_reserve(struct tdm__device *device, size_t size_bytes,
                                void **address_out)
 {
     size_t unit = device->granularity_bytes;
-    char *start;
-    size_t before;
 
     if (size_bytes == 0 || size_bytes % unit != 0 || size_bytes > SIZE_MAX - unit) {
         return tdm__fail(TDM_E_INVAL, "%zu bytes of addresses: a multiple of %zu is needed",
                          size_bytes, unit);
     }
-    start = mmap(NULL, size_bytes + unit, PROT_NONE, RESERVED_FLAGS, -1, 0);
-    if (start == MAP_FAILED) {
-        return tdm__fail_errno(errno, "mmap: %zu bytes of addresses", size_bytes);
-    }
-    before = (unit - (uintptr_t)start % unit) % unit;
-    if (before > 0) {
-        (void)munmap(start, before);
-    }
-    if (before < unit) {
-        (void)munmap(start + before + size_bytes, unit - before);
-    }
-    *address_out = start + before;
-    return TDM_OK;
+    return tdm__addresses_reserve(size_bytes, address_out);
 }
 
 static void host_unreserve(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    (void)device;
+    tdm__mapped_forget(mapped_of(device), address, size_bytes);
     (void)munmap(address, size_bytes);
 }
 
 static tdm_status host_map(struct tdm__device *device, void *address, struct tdm__block *block,
                            enum tdm__access access)
 {
-    int protection = access == TDM__READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
-
-    (void)device;
-    /* The pages exist already: to enter them now costs a fraction of a fault each. */
-    if (mmap(address, block->size_bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-             ((struct host_block *)block)->fd, 0) == MAP_FAILED) {
-        return tdm__fail_errno(errno, "mmap: a block of %zu bytes", block->size_bytes);
-    }
-    return TDM_OK;
+    return tdm__mapped_show(mapped_of(device), address, block->size_bytes,
+                            ((struct host_block *)block)->fd, access);
 }
 
 static tdm_status host_unmap(struct tdm__device *device, void *address, size_t size_bytes)
 {
-    (void)device;
-    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-        return tdm__fail_errno(errno, "mmap: take %zu bytes away", size_bytes);
-    }
-    return TDM_OK;
+    return tdm__mapped_hide(mapped_of(device), address, size_bytes);
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
@@ -193,17 +172,6 @@ static tdm_status host_accept(struct tdm__device *device, struct tdm__block *blo
 
 /* ---- exchange --------------------------------------------------------------------------- */
 
-/* Moves the page tables of one mapping.  The source keeps its addresses and still refers to its
- * own memfd (but with no page entered), so that no other thread's mmap can slip into the gap
- * and a failure half way has lost nothing. */
-static int move_pages(void *to, void *from, size_t size_bytes)
-{
-    void *moved = mremap(from, size_bytes, size_bytes,
-                         MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
-
-    return moved == MAP_FAILED ? errno : 0;
-}
-
 static tdm_status exchange_one(struct tdm__device *device, const struct tdm__mapping *a,
                                const struct tdm__mapping *b, size_t offset, uint32_t index)
 {
@@ -215,19 +183,22 @@ static tdm_status exchange_one(struct tdm__device *device, const struct tdm__map
     int error_number;
 
     TDM_TRY(host_reserve(device, size_bytes, &aside));
-    error_number = move_pages(aside, address_a, size_bytes);
+    error_number = tdm__pages_move(aside, address_a, size_bytes);
     if (error_number == 0) {
-        error_number = move_pages(address_a, address_b, size_bytes);
+        error_number = tdm__pages_move(address_a, address_b, size_bytes);
         if (error_number == 0) {
-            error_number = move_pages(address_b, aside, size_bytes);
+            error_number = tdm__pages_move(address_b, aside, size_bytes);
             if (error_number != 0) {
                 /* Slower, but from the descriptor it can always be mapped. */
-                status = host_map(device, address_b, a->blocks[index], TDM__READ_WRITE);
+                status = tdm__pages_map(address_b, size_bytes,
+                                        ((struct host_block *)a->blocks[index])->fd,
+                                        TDM__READ_WRITE);
                 error_number = 0;
             }
+            tdm__mapped_exchange(mapped_of(device), address_a, address_b);
         }
     }
-    host_unreserve(device, aside, size_bytes);
+    (void)munmap(aside, size_bytes);
     return error_number != 0 ? tdm__fail_errno(error_number, "mremap: %zu bytes", size_bytes)
                              : status;
 }
@@ -350,6 +321,7 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
     host->base.ops = &ops;
     host->base.gpu = gpu;
     host->base.granularity_bytes = TDM__BLOCK_BYTES_UNIT;
+    _Static_assert((int)TDM__PAGES_UNIT == (int)TDM__BLOCK_BYTES_UNIT, "of both");
     (void)snprintf(host->base.uuid, sizeof(host->base.uuid), "GPU-host-%u", gpu);
     host->client = client;
     *device_out = &host->base;

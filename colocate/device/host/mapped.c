@@ -1,0 +1,278 @@
+/* mapped.c - which memory this process shows where, and what it keeps mapped aside. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/device/host/mapped.h"
+
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+enum { RESERVED_FLAGS = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE };
+
+struct tdm__mapped_entry {
+    struct tdm__mapped_entry *next;
+    char *address;
+    size_t size_bytes;
+    dev_t device; /* with the inode: which memory.  It cannot go while it is mapped. */
+    ino_t inode;
+    enum tdm__access access;
+    bool is_aside;
+};
+
+/* ---- pages ------------------------------------------------------------------------------ */
+
+/* Reserves more than asked, then cuts both ends off. */
+tdm_status tdm__addresses_reserve(size_t size_bytes, void **address_out)
+{
+    char *start = mmap(NULL, size_bytes + TDM__PAGES_UNIT, PROT_NONE, RESERVED_FLAGS, -1, 0);
+    size_t before;
+
+    if (start == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: %zu bytes of addresses", size_bytes);
+    }
+    before = (TDM__PAGES_UNIT - (uintptr_t)start % TDM__PAGES_UNIT) % TDM__PAGES_UNIT;
+    if (before > 0) {
+        (void)munmap(start, before);
+    }
+    (void)munmap(start + before + size_bytes, TDM__PAGES_UNIT - before);
+    *address_out = start + before;
+    return TDM_OK;
+}
+
+tdm_status tdm__pages_map(void *address, size_t size_bytes, int fd, enum tdm__access access)
+{
+    int protection = access == TDM__READ_WRITE ? PROT_READ | PROT_WRITE : PROT_READ;
+
+    /* The pages exist already: to enter them now costs a fraction of a fault each. */
+    if (mmap(address, size_bytes, protection, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0) ==
+        MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: a block of %zu bytes", size_bytes);
+    }
+    return TDM_OK;
+}
+
+int tdm__pages_move(void *to, void *from, size_t size_bytes)
+{
+    void *moved = mremap(from, size_bytes, size_bytes,
+                         MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to);
+
+    return moved == MAP_FAILED ? errno : 0;
+}
+
+static tdm_status reserve_again(void *address, size_t size_bytes)
+{
+    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+        return tdm__fail_errno(errno, "mmap: take %zu bytes away", size_bytes);
+    }
+    return TDM_OK;
+}
+
+/* ---- entries ---------------------------------------------------------------------------- */
+
+static void count(struct tdm__mapped *mapped, const struct tdm__mapped_entry *entry)
+{
+    if (entry->is_aside) {
+        mapped->aside_bytes += entry->size_bytes;
+        return;
+    }
+    mapped->shown_bytes += entry->size_bytes;
+    if (mapped->shown_bytes > mapped->shown_bytes_max) {
+        mapped->shown_bytes_max = mapped->shown_bytes;
+    }
+}
+
+static void link_first(struct tdm__mapped *mapped, struct tdm__mapped_entry *entry)
+{
+    entry->next = mapped->entries;
+    mapped->entries = entry;
+    count(mapped, entry);
+}
+
+static struct tdm__mapped_entry *unlink_at(struct tdm__mapped *mapped,
+                                           struct tdm__mapped_entry **link)
+{
+    struct tdm__mapped_entry *entry = *link;
+
+    *link = entry->next;
+    if (entry->is_aside) {
+        mapped->aside_bytes -= entry->size_bytes;
+    } else {
+        mapped->shown_bytes -= entry->size_bytes;
+    }
+    return entry;
+}
+
+static bool lies_in(const struct tdm__mapped_entry *entry, const char *address,
+                    size_t size_bytes)
+{
+    return !entry->is_aside && entry->address >= address &&
+           entry->address < address + size_bytes;
+}
+
+static void drop_aside(struct tdm__mapped_entry *entry)
+{
+    (void)munmap(entry->address, entry->size_bytes);
+    free(entry);
+}
+
+static void drop_oldest(struct tdm__mapped *mapped)
+{
+    struct tdm__mapped_entry **oldest = NULL;
+
+    for (struct tdm__mapped_entry **link = &mapped->entries; *link != NULL;
+         link = &(*link)->next) {
+        oldest = (*link)->is_aside ? link : oldest;
+    }
+    TDM_ASSERT(oldest != NULL);
+    drop_aside(unlink_at(mapped, oldest));
+}
+
+void tdm__mapped_fini(struct tdm__mapped *mapped)
+{
+    while (mapped->entries != NULL) {
+        struct tdm__mapped_entry *entry = unlink_at(mapped, &mapped->entries);
+
+        if (entry->is_aside) {
+            drop_aside(entry);
+        } else {
+            free(entry); /* whoever reserved the addresses unmaps them */
+        }
+    }
+}
+
+/* ---- show and hide ---------------------------------------------------------------------- */
+
+/* The link to what lies aside and is the wanted memory; NULL if there is none. */
+static struct tdm__mapped_entry **find_aside(struct tdm__mapped *mapped,
+                                             const struct tdm__mapped_entry *wanted)
+{
+    for (struct tdm__mapped_entry **link = &mapped->entries; *link != NULL;
+         link = &(*link)->next) {
+        const struct tdm__mapped_entry *entry = *link;
+
+        if (entry->is_aside && entry->inode == wanted->inode &&
+            entry->device == wanted->device && entry->size_bytes == wanted->size_bytes &&
+            entry->access == wanted->access) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+static bool move_back(struct tdm__mapped *mapped, const struct tdm__mapped_entry *wanted)
+{
+    struct tdm__mapped_entry **link = find_aside(mapped, wanted);
+    struct tdm__mapped_entry *entry;
+    bool moved;
+
+    if (link == NULL) {
+        return false;
+    }
+    entry = unlink_at(mapped, link);
+    moved = tdm__pages_move(wanted->address, entry->address, entry->size_bytes) == 0;
+    drop_aside(entry);
+    return moved;
+}
+
+tdm_status tdm__mapped_show(struct tdm__mapped *mapped, void *address, size_t size_bytes,
+                            int fd, enum tdm__access access)
+{
+    struct tdm__mapped_entry *entry = calloc(1, sizeof(*entry));
+    tdm_status status = TDM_OK;
+    struct stat memory;
+
+    if (entry == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a mapping");
+    }
+    if (fstat(fd, &memory) != 0) {
+        free(entry);
+        return tdm__fail_errno(errno, "fstat of a block");
+    }
+    *entry = (struct tdm__mapped_entry){.address = address,
+                                        .size_bytes = size_bytes,
+                                        .device = memory.st_dev,
+                                        .inode = memory.st_ino,
+                                        .access = access};
+    if (!move_back(mapped, entry)) {
+        status = tdm__pages_map(address, size_bytes, fd, access);
+    }
+    if (status != TDM_OK) {
+        free(entry);
+        return status;
+    }
+    link_first(mapped, entry);
+    return TDM_OK;
+}
+
+/* False: it is to be unmapped for good. */
+static bool move_aside(struct tdm__mapped_entry *entry)
+{
+    void *aside;
+
+    if (tdm__addresses_reserve(entry->size_bytes, &aside) != TDM_OK) {
+        return false;
+    }
+    if (tdm__pages_move(aside, entry->address, entry->size_bytes) != 0) {
+        (void)munmap(aside, entry->size_bytes);
+        return false;
+    }
+    entry->address = aside;
+    entry->is_aside = true;
+    return true;
+}
+
+tdm_status tdm__mapped_hide(struct tdm__mapped *mapped, void *address, size_t size_bytes)
+{
+    struct tdm__mapped_entry *moved = NULL;
+
+    for (struct tdm__mapped_entry **link = &mapped->entries; *link != NULL;) {
+        struct tdm__mapped_entry *entry;
+
+        if (!lies_in(*link, address, size_bytes)) {
+            link = &(*link)->next;
+            continue;
+        }
+        entry = unlink_at(mapped, link);
+        if (move_aside(entry)) {
+            entry->next = moved;
+            moved = entry;
+        } else {
+            free(entry);
+        }
+    }
+    while (moved != NULL) {
+        struct tdm__mapped_entry *next = moved->next;
+
+        link_first(mapped, moved);
+        moved = next;
+    }
+    while (mapped->aside_bytes > mapped->shown_bytes_max) {
+        drop_oldest(mapped);
+    }
+    return reserve_again(address, size_bytes);
+}
+
+void tdm__mapped_exchange(struct tdm__mapped *mapped, void *a, void *b)
+{
+    for (struct tdm__mapped_entry *entry = mapped->entries; entry != NULL;
+         entry = entry->next) {
+        if (!entry->is_aside && (entry->address == a || entry->address == b)) {
+            entry->address = entry->address == a ? b : a;
+        }
+    }
+}
+
+void tdm__mapped_forget(struct tdm__mapped *mapped, void *address, size_t size_bytes)
+{
+    for (struct tdm__mapped_entry **link = &mapped->entries; *link != NULL;) {
+        if (lies_in(*link, address, size_bytes)) {
+            free(unlink_at(mapped, link));
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
