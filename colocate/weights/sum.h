@@ -1,0 +1,32 @@
+/* sum.h - checksums of rectangles of bytes, taken while they are copied. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_WEIGHTS_SUM_H
+#define TDM_COLOCATE_WEIGHTS_SUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* A sum depends on every bit, on the order, and on how the bytes are cut into rows; not on
+ * where they lie.  It finds accidents, not malice.
+ *
+ * A row is read in stripes of eight words, the last one filled up with zeros.  Word j of stripe
+ * i is xored with a key that depends on i and j; the product of the halves of that goes into
+ * lane j, the word itself into its neighbour.  In the end the lanes are mixed into one. */
+
+enum { TDM__SUM_STRIPE_BYTES = 64 };
+
+struct tdm__rows {
+    size_t count;
+    size_t size_bytes; /* of one row */
+    size_t from_pitch; /* in bytes */
+    size_t to_pitch;
+};
+
+uint64_t tdm__sum_rows(const struct tdm__rows *rows, const void *from);
+/* Copies and sums in one go, as fast as copying alone.  They do not overlap. */
+uint64_t tdm__sum_copy(const struct tdm__rows *rows, const void *from, void *to);
+
+/* The same by plain C, whatever the machine can do: the reference. */
+uint64_t tdm__sum_copy_plain(const struct tdm__rows *rows, const void *from, void *to);
+
+#endif
