@@ -16,10 +16,31 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->link->info;
 }
 
+enum { EXISTING_VALUES = 3 }; /* a description has more */
+
 /* ---- create ----------------------------------------------------------------------------- */
 
-/* The daemon's answer to "actor.create" or "actor.find": a description, or why there is none.
- */
+/* (id, class, description) of the actor that has the name. */
+static void become_existing(struct tdm__link *link, const tdm_value *answer)
+{
+    const char *id_text;
+    const char *class_name;
+    const tdm_value *description;
+    struct tdm__id id;
+    tdm_status status = tdm_unpack(answer, "ssv", &id_text, &class_name, &description);
+
+    if (status == TDM_OK) {
+        status = tdm__id_parse(id_text, &id);
+    }
+    if (status == TDM_OK) {
+        tdm__link_becomes(link, &id, class_name, description);
+    } else {
+        tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
+    }
+}
+
+/* The daemon's answer to "actor.create" or "actor.await": a description, or the actor that has
+ * the name already, or why there is none. */
 static void on_described(void *arg, struct tdm__reply *reply)
 {
     struct tdm__link *link = arg;
@@ -32,6 +53,9 @@ static void on_described(void *arg, struct tdm__reply *reply)
         tdm__link_die(link, reply->status, reply->detail);
     } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
+    } else if (tdm_value_count(tdm_document_root(document)) == EXISTING_VALUES) {
+        become_existing(link, tdm_document_root(document));
+        tdm_document_destroy(document);
     } else {
         tdm__link_found(link, tdm_document_root(document));
         tdm_document_destroy(document);
@@ -77,6 +101,7 @@ static void use_options(struct tdm__link *link, const struct tdm_actor_options *
     if (options != NULL) {
         link->max_task_retries = options->max_task_retries;
         link->max_pending_calls = options->max_pending_calls;
+        link->may_be_another = options->get_if_exists != 0;
     }
 }
 
@@ -131,21 +156,23 @@ tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
     return status;
 }
 
-static bool link_is_settled(void *arg)
+/* Its link may be another one in the end. */
+static bool is_settled(void *arg)
 {
-    const struct tdm__link *link = arg;
+    const struct tdm__link *link = ((const tdm_actor *)arg)->link;
 
     return link->state == TDM__LINK_OPEN || link->state == TDM__LINK_DEAD;
 }
 
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
-    struct tdm__link *link = actor->link;
+    tdm_runtime *runtime = actor->link->runtime;
+    const struct tdm__link *link;
     tdm_status status;
-    TDM__LOCK(link->runtime);
+    TDM__LOCK(runtime);
 
-    status = tdm__runtime_wait(link->runtime, link_is_settled, link, timeout_ms);
-
+    status = tdm__runtime_wait(runtime, is_settled, actor, timeout_ms);
+    link = actor->link;
     if (status == TDM_E_TIMEOUT) {
         return tdm__fail(status, "actor %s is not ready after %lld ms", link->label,
                          (long long)timeout_ms);

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { RELEASE_TIMEOUT_MS = 30000 };
+
 /* ---- counting --------------------------------------------------------------------------- */
 
 tdm_status tdm__handle_create(struct tdm__link *link, bool counted, tdm_actor **actor_out)
@@ -23,10 +25,22 @@ tdm_status tdm__handle_create(struct tdm__link *link, bool counted, tdm_actor **
         return tdm__fail(TDM_E_NOMEM, "a handle to an actor");
     }
     actor->link = link;
+    actor->next = link->handles;
+    link->handles = actor;
     actor->counted = counted;
     link->counted_count += counted ? 1 : 0;
     *actor_out = actor;
     return TDM_OK;
+}
+
+static void forget_handle(struct tdm__link *link, tdm_actor *actor)
+{
+    tdm_actor **place = &link->handles;
+
+    while (*place != actor) {
+        place = &(*place)->next;
+    }
+    *place = actor->next;
 }
 
 void tdm_actor_destroy(tdm_actor *actor)
@@ -38,6 +52,7 @@ void tdm_actor_destroy(tdm_actor *actor)
     }
     link = actor->link;
     TDM__LOCK(link->runtime);
+    forget_handle(link, actor);
     link->counted_count -= actor->counted ? 1 : 0;
     tdm__link_release(link);
     free(actor);
@@ -51,7 +66,8 @@ static tdm_status write_id(tdm_writer *writer, const struct tdm__id *id)
 /* Nobody in the cluster has a counted handle any more. */
 static void on_last_hold(tdm_ref *hold)
 {
-    struct tdm__request request = {.method = "actor.release", .deadline_ms = TDM__NEVER};
+    struct tdm__request request = {.method = "actor.release",
+                                   .deadline_ms = tdm__deadline_in(RELEASE_TIMEOUT_MS)};
     struct tdm__conn *daemon;
     tdm_writer *writer;
 
@@ -94,6 +110,12 @@ tdm_status tdm__handle_write(tdm_writer *writer, tdm_actor *actor)
     tdm_writer *bytes;
     tdm_status status;
 
+    if (link->may_be_another) {
+        return tdm__fail(TDM_E_STATE,
+                         "actor %s: it is not known yet which one has the name: wait for it "
+                         "(tdm_actor_wait_ready) before you pass it on",
+                         link->label);
+    }
     TDM_TRY(tdm_writer_create(&bytes));
     tdm_write_array(bytes, 4);
     tdm_write_bytes(bytes, link->id.bytes, sizeof(link->id.bytes));

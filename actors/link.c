@@ -3,6 +3,7 @@
 #include "actors/link.h"
 
 #include "actors/handle.h"
+#include "actors/ref.h"
 #include "actors/traffic.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -90,11 +91,62 @@ void tdm__link_found(struct tdm__link *link, const tdm_value *description)
     if (link->state != TDM__LINK_CREATING) {
         return; /* killed meanwhile */
     }
+    link->may_be_another = false;
     if (read_description(link, description, address, sizeof(address)) != TDM_OK) {
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (open_to(link, address) != TDM_OK) {
         lose(link);
     }
+}
+
+/* All handles, and the calls that wait, go over to a link that there was before. */
+static void move_to(struct tdm__link *link, struct tdm__link *other)
+{
+    while (link->handles != NULL) {
+        tdm_actor *actor = link->handles;
+
+        link->handles = actor->next;
+        actor->link = other;
+        actor->next = other->handles;
+        other->handles = actor;
+        other->holders_count++;
+        other->counted_count += actor->counted ? 1 : 0;
+        link->counted_count -= actor->counted ? 1 : 0;
+        tdm__link_release(link);
+    }
+    tdm__traffic_move(link, other);
+}
+
+/* Nobody counts: it was found by its name. */
+static void drop_hold(struct tdm__link *link)
+{
+    tdm_ref *hold = link->hold;
+
+    link->hold = NULL;
+    if (hold != NULL) {
+        hold->on_end = NULL;
+        tdm_ref_release(hold);
+    }
+}
+
+void tdm__link_becomes(struct tdm__link *link, const struct tdm__id *id, const char *class_name,
+                       const tdm_value *description)
+{
+    struct tdm__link *other = tdm__link_find(link->runtime, id);
+
+    link->may_be_another = false;
+    drop_hold(link);
+    if (other == NULL) {
+        link->id = *id;
+        (void)tdm__id_text(id, link->info.id);
+        (void)snprintf(link->info.class_name, sizeof(link->info.class_name), "%s", class_name);
+        tdm__link_found(link, description);
+        return;
+    }
+    if (other != link) {
+        move_to(link, other);
+    }
+    tdm__link_release(other);
 }
 
 /* ---- the end of an actor ---------------------------------------------------------------- */

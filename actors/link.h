@@ -33,11 +33,13 @@ struct tdm__link {
     enum tdm__link_state state;
     struct tdm_actor_info info;
     struct tdm__id id;
-    char label[80];         /* for messages */
-    uint64_t incarnation;   /* how often the actor had been restarted */
-    struct tdm__conn *conn; /* NULL while there is none */
-    uint32_t counted_count; /* handles that keep the actor alive */
-    tdm_ref *hold;          /* with which they do; NULL without any (handle.h) */
+    char label[80];            /* for messages */
+    uint64_t incarnation;      /* how often the actor had been restarted */
+    struct tdm__conn *conn;    /* NULL while there is none */
+    struct tdm_actor *handles; /* of this process */
+    bool may_be_another;       /* CREATING: the daemon may know one that has the name already */
+    uint32_t counted_count;    /* handles that keep the actor alive */
+    tdm_ref *hold;             /* with which they do; NULL without any (handle.h) */
     tdm_status death_status;
     char *death; /* owned; NULL until DEAD */
 
@@ -62,7 +64,8 @@ struct tdm__link {
 /* A tdm_actor handle is a hold on a link. */
 struct tdm_actor {
     struct tdm__link *link;
-    bool counted; /* it keeps the actor alive */
+    struct tdm_actor *next; /* of the same link */
+    bool counted;           /* it keeps the actor alive */
 };
 
 /* A link in state CREATING for an actor to be; one holder. */
@@ -81,6 +84,10 @@ tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
  * and sends what waits; a description that cannot be read is the actor's death, and of one that
  * cannot be reached the daemon is asked what became of it. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description);
+/* The name that was asked for belongs to this actor: handles and calls are meant for it.  The
+ * link may be another one afterwards; the caller holds the one that was asked with. */
+void tdm__link_becomes(struct tdm__link *link, const struct tdm__id *id, const char *class_name,
+                       const tdm_value *description);
 /* The actor will not come, or has ended. */
 void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail);
 

@@ -293,6 +293,22 @@ void tdm__traffic_push(struct tdm__link *link, struct tdm__outgoing *outgoing)
     tdm__links_pump(link->runtime); /* a call that could not leave has a result, too */
 }
 
+void tdm__traffic_move(struct tdm__link *from, struct tdm__link *to)
+{
+    struct tdm__outgoing *outgoing;
+
+    TDM_ASSERT(TAILQ_EMPTY(&from->flying));
+    while ((outgoing = TAILQ_FIRST(&from->waiting)) != NULL) {
+        TAILQ_REMOVE(&from->waiting, outgoing, entry);
+        from->pending_count -= outgoing->is_pending ? 1 : 0;
+        outgoing->link = to;
+        tdm__traffic_push(to, outgoing);
+        if (to->state == TDM__LINK_DEAD) {
+            tdm__traffic_fail_all(to, to->death_status, to->death);
+        }
+    }
+}
+
 void tdm__traffic_cancel(struct tdm__outgoing *outgoing)
 {
     struct tdm__link *link = outgoing->link;

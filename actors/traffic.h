@@ -15,6 +15,8 @@ struct tdm__link;
 /* Queues a call, which is this module's from here on, and sends what can be sent. */
 void tdm__traffic_push(struct tdm__link *link, struct tdm__outgoing *outgoing);
 void tdm__traffic_pump(struct tdm__link *link);
+/* What waits on a link that was never open goes to the end of another. */
+void tdm__traffic_move(struct tdm__link *from, struct tdm__link *to);
 /* Neither waiting nor flying calls. */
 bool tdm__traffic_is_idle(const struct tdm__link *link);
 

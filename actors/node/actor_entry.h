@@ -191,8 +191,8 @@ void tdm__node_serve_question(struct tdm__node *node, struct tdm__incoming *inco
 void tdm__node_serve_find(struct tdm__node *node, struct tdm__incoming *incoming);
 /* Questions that came before the actor did are asked again; overdue ones fail. */
 void tdm__node_early_questions(struct tdm__node *node, int64_t now_ms);
-/* Takes `incoming`, and answers with (id, class, description) of the actor of that name. */
-void tdm__node_find_actor(struct tdm__node *node, struct tdm__incoming *incoming,
-                          const char *name_space, const char *name);
+/* Another has its name, and that one is meant: answers with (id, class, description) of it and
+ * removes the entry; if that one ends just now, the entry waits for the name. */
+void tdm__actor_entry_give_holder(struct actor_entry *entry);
 
 #endif

@@ -168,21 +168,6 @@ static void make_record(struct actor_entry *entry, const struct tdm__reserve_act
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
-static void answer_with_holder(void *arg, struct tdm__incoming *incoming)
-{
-    const struct actor_entry *entry = arg;
-
-    tdm__node_find_actor(entry->node, incoming, entry->spec->name_space, entry->spec->name);
-}
-
-/* Another has the name: that one is meant. */
-static void give_existing(struct actor_entry *entry)
-{
-    tdm__actor_entry_answer_life(entry, answer_with_holder, entry);
-    entry->state = ACTOR_REMOTE; /* there is no death to tell of */
-    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "another actor has its name");
-}
-
 static void not_placed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
     bool may_come_free = status == TDM_E_AGAIN || status == TDM_E_STORE ||
@@ -197,7 +182,7 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
         return;
     }
     if (status == TDM_E_EXISTS && entry->spec->get_if_exists && !entry->unwanted) {
-        give_existing(entry);
+        tdm__actor_entry_give_holder(entry);
         return;
     }
     (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label,

@@ -1,6 +1,7 @@
 /* actor_questions.c - questions about one actor, by id or by name, wherever it lives. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/actor_entry.h"
+#include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "scheduler/attempt.h"
@@ -299,36 +300,82 @@ void tdm__node_early_questions(struct tdm__node *node, int64_t now_ms)
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
+/* Asked by a process, or by an entry of this node that wants whoever has its name. */
 struct finding {
     struct tdm__node *node;
-    struct tdm__incoming *incoming;
+    struct tdm__incoming *incoming; /* owned; NULL: an entry asks */
+    struct tdm__id entry;
     char name[2 * TDM__ACTOR_NAME_BYTES];
     bool asked_home;
     struct tdm__actor_record record;
+    const struct tdm__reply *reply; /* borrowed, while it is passed on */
 };
 
-static void finding_fail(struct finding *finding, tdm_status status, const char *detail)
+static struct actor_entry *finding_entry(const struct finding *finding)
 {
-    tdm__incoming_fail(finding->incoming, status, detail);
-    free(finding);
+    return finding->node->actors == NULL
+               ? NULL
+               : tdm__actor_entry_find(finding->node, &finding->entry);
 }
 
 /* answer: (id, class, description) */
+static void answer_found(void *arg, struct tdm__incoming *incoming)
+{
+    const struct finding *finding = arg;
+    char id[TDM__ID_TEXT_BYTES];
+
+    tdm__incoming_reply_pack(incoming, "ssp", tdm__id_text(&finding->record.actor, id),
+                             finding->record.class_name, &finding->reply->packed);
+}
+
+static void finding_succeeds(struct finding *finding)
+{
+    struct actor_entry *entry;
+
+    if (finding->incoming != NULL) {
+        answer_found(finding, finding->incoming);
+    } else if ((entry = finding_entry(finding)) != NULL) {
+        tdm__actor_entry_answer_life(entry, answer_found, finding);
+        entry->state = ACTOR_REMOTE; /* there is no death to tell of */
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "another actor has its name");
+    }
+    free(finding);
+}
+
+static void finding_fail(struct finding *finding, tdm_status status, const char *detail)
+{
+    struct actor_entry *entry;
+
+    if (finding->incoming != NULL) {
+        tdm__incoming_fail(finding->incoming, status, detail);
+    } else if ((entry = finding_entry(finding)) == NULL) {
+        /* its creator has left, and it with it */
+    } else if (status == TDM_E_NOT_FOUND && !entry->unwanted) {
+        entry->state = ACTOR_WAITING; /* the name is free, or will be */
+    } else {
+        tdm__actor_entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : status, detail);
+    }
+    free(finding);
+}
+
+static int64_t finding_deadline(const struct finding *finding)
+{
+    return finding->incoming == NULL ? TDM__NEVER : tdm__incoming_deadline(finding->incoming);
+}
+
 static void on_description(void *arg, struct tdm__reply *reply)
 {
     struct finding *finding = arg;
     const struct tdm__actor_record *record = &finding->record;
-    char id[TDM__ID_TEXT_BYTES];
     char detail[TDM__ERROR_DETAIL_BYTES];
 
     if (reply->status == TDM_OK) {
-        tdm__incoming_reply_pack(finding->incoming, "ssp", tdm__id_text(&record->actor, id),
-                                 record->class_name, &reply->packed);
-        free(finding);
+        finding->reply = reply;
+        finding_succeeds(finding);
     } else if (reply->status == TDM_E_NODE_LOST && record->returns && !finding->asked_home) {
         finding->asked_home = true;
         tdm__node_ask_about(finding->node, &record->home, "actor.await", &record->actor,
-                            tdm__incoming_deadline(finding->incoming), on_description, finding);
+                            finding_deadline(finding), on_description, finding);
     } else if (reply->status == TDM_E_ACTOR_DIED) { /* its name is just on its way back */
         (void)snprintf(detail, sizeof(detail), "no actor is called %s any more: %s",
                        finding->name, reply->detail);
@@ -357,29 +404,35 @@ static void name_found(void *arg, tdm_status status, const char *detail)
         return;
     }
     tdm__node_ask_about(finding->node, &finding->record.node, "actor.await",
-                        &finding->record.actor, tdm__incoming_deadline(finding->incoming),
-                        on_description, finding);
+                        &finding->record.actor, finding_deadline(finding), on_description,
+                        finding);
 }
 
-void tdm__node_find_actor(struct tdm__node *node, struct tdm__incoming *incoming,
-                          const char *name_space, const char *name)
+/* Of `wanted` only who asks, and where. */
+static void find_by_name(const struct finding *wanted, const char *name_space, const char *name)
 {
-    struct finding *finding = calloc(1, sizeof(*finding));
+    struct finding *finding = malloc(sizeof(*finding));
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {key};
 
-    if (finding == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a look-up");
-        return;
-    }
-    *finding = (struct finding){.node = node, .incoming = incoming};
+    TDM_ASSERT(finding != NULL);
+    *finding = *wanted;
     (void)snprintf(finding->name, sizeof(finding->name), "%s in name space %s", name,
                    name_space);
     (void)snprintf(key, sizeof(key), "name/%s/%s", name_space, name);
-    if (tdm__attempt_run(node->loop, node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS),
-                         name_body, name_found, finding) != TDM_OK) {
+    if (tdm__attempt_run(finding->node->loop, finding->node->store, patterns, 1,
+                         tdm__deadline_in(LOOK_UP_MS), name_body, name_found,
+                         finding) != TDM_OK) {
         finding_fail(finding, TDM_E_INVAL, tdm_error_detail());
     }
+}
+
+void tdm__actor_entry_give_holder(struct actor_entry *entry)
+{
+    struct finding finding = {.node = entry->node, .entry = entry->spec->id};
+
+    entry->state = ACTOR_PLACING;
+    find_by_name(&finding, entry->spec->name_space, entry->spec->name);
 }
 
 void tdm__node_serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
@@ -398,5 +451,5 @@ void tdm__node_serve_find(struct tdm__node *node, struct tdm__incoming *incoming
         tdm__incoming_fail(incoming, status, tdm_error_detail());
         return;
     }
-    tdm__node_find_actor(node, incoming, name_space, name);
+    find_by_name(&(struct finding){.node = node, .incoming = incoming}, name_space, name);
 }

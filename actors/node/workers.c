@@ -759,7 +759,7 @@ static bool is_own(const struct tdm__workers *workers, pid_t pid)
 
 static void sweep_child(void *arg, pid_t pid)
 {
-    const struct tdm__workers *workers = arg;
+    struct tdm__workers *workers = arg;
 
     if (is_own(workers, pid) || waitpid(pid, NULL, WNOHANG) == pid ||
         may_be_of_living(workers, pid)) {
@@ -767,7 +767,7 @@ static void sweep_child(void *arg, pid_t pid)
     }
     tdm__log(TDM__INFO, "workers", "killing pid %d, an orphan of a dead worker", (int)pid);
     (void)kill(pid, SIGKILL);
-    (void)waitpid(pid, NULL, WNOHANG);
+    tdm__workers_sweep_soon(workers); /* it is reaped then */
 }
 
 void tdm__workers_sweep_orphans(struct tdm__workers *workers)

@@ -336,6 +336,93 @@ static void who_has_the_name_is_given_if_asked_for(void **state)
     tdm_document_destroy(document);
 }
 
+/* Calls made before anybody knows which actor it is reach the one there is. */
+static void a_shared_name_is_one_actor_in_one_process(void **state)
+{
+    enum { HANDLES = 3, CALLS = 10 };
+    struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
+    tdm_actor *actors[HANDLES];
+    tdm_ref *refs[HANDLES][CALLS];
+    int64_t most = 0;
+
+    (void)state;
+    for (int i = 0; i < HANDLES; i++) {
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actors[i], ""), TDM_OK);
+        for (int k = 0; k < CALLS; k++) {
+            assert_int_equal(tdm_actor_call(actors[i], "add", &refs[i][k], "i", (int64_t)1),
+                             TDM_OK);
+        }
+    }
+    for (int i = 0; i < HANDLES * CALLS; i++) {
+        int64_t total = 0;
+
+        assert_int_equal(tdm_get(refs[i / CALLS][i % CALLS], PATIENCE_MS, "i", &total), TDM_OK);
+        most = total > most ? total : most;
+        tdm_ref_release(refs[i / CALLS][i % CALLS]);
+    }
+    assert_int_equal(most, HANDLES * CALLS);
+    for (int i = HANDLES - 1; i > 0; i--) { /* they were found by name: they do not count */
+        assert_int_equal(world_ask_int(actors[i], "pid"), world_ask_int(actors[0], "pid"));
+        tdm_actor_destroy(actors[i]);
+    }
+    assert_int_equal(world_call(actors[0], "pid", NULL), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actors[0], PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actors[0]);
+}
+
+static void a_handle_is_passed_on_when_it_is_known_to_whom(void **state)
+{
+    tdm_actor *all = world_create(runtime, &(struct tdm_actor_options){.num_gpus = 4});
+    tdm_actor *waits;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){
+                                          .name = "later", .get_if_exists = 1, .num_gpus = 1},
+                                      &waits, ""),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_call(all, "echo", &ref, "h", waits), TDM_E_STATE);
+    assert_int_equal(tdm_actor_kill(all, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(all);
+    assert_int_equal(tdm_actor_wait_ready(waits, PATIENCE_MS), TDM_OK);
+    all = world_create(runtime, NULL);
+    assert_int_equal(tdm_actor_call(all, "echo", &ref, "h", waits), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "v", &(const tdm_value *){NULL}), TDM_OK);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(all);
+    assert_int_equal(tdm_actor_kill(waits, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(waits);
+}
+
+/* Whoever asks for the name while its holder is ending gets the next one, not a failure. */
+static void a_name_that_is_just_given_up_is_taken(void **state)
+{
+    struct tdm_actor_options options = {.name = "relay race", .get_if_exists = 1};
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        tdm_actor *first = world_create(runtime, &options);
+        tdm_actor *second;
+        struct tdm_actor_info info;
+        tdm_status status;
+
+        tdm_actor_describe(first, &info);
+        assert_int_equal(kill((pid_t)info.pid, SIGKILL), 0);
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+        status = tdm_actor_wait_ready(second, PATIENCE_MS);
+        if (status != TDM_OK &&
+            status != TDM_E_ACTOR_DIED) { /* it may be the dying one still */
+            fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+        }
+        if (world_call(second, "pid", NULL) == TDM_OK) {
+            assert_int_equal(tdm_actor_kill(second, PATIENCE_MS), TDM_OK);
+        }
+        tdm_actor_destroy(first);
+        tdm_actor_destroy(second);
+    }
+}
+
 static void one_that_does_not_answer_is_killed(void **state)
 {
     struct life life;
@@ -397,7 +484,8 @@ static void background_processes_live_as_long_as_their_actor(void **state)
 
 static void a_restart_ends_the_background_of_the_life_before(void **state)
 {
-    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.max_restarts = 1});
+    tdm_actor *actor = world_create(
+        runtime, &(struct tdm_actor_options){.max_restarts = 1, .max_task_retries = -1});
     struct tdm_actor_info info;
     struct life life = {.incarnation = 0};
     int64_t first = stray_of(actor, 1);
@@ -449,6 +537,9 @@ int main(void)
         cmocka_unit_test(an_exit_of_its_own_is_no_accident),
         cmocka_unit_test(a_released_actor_ends_in_good_order),
         cmocka_unit_test(who_has_the_name_is_given_if_asked_for),
+        cmocka_unit_test(a_shared_name_is_one_actor_in_one_process),
+        cmocka_unit_test(a_handle_is_passed_on_when_it_is_known_to_whom),
+        cmocka_unit_test(a_name_that_is_just_given_up_is_taken),
         cmocka_unit_test(one_that_does_not_answer_is_killed),
         cmocka_unit_test(background_processes_live_as_long_as_their_actor),
         cmocka_unit_test(a_restart_ends_the_background_of_the_life_before),

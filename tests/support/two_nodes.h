@@ -14,7 +14,7 @@ struct test_node {
     char address[160];
 };
 
-/* "first" and "second", each with 2 GPUs, 4 CPUs and the label side=NAME. */
+/* "first" and "second", each with 2 GPUs, 4 CPUs, a GB, 2 of "disk" and the label side=NAME. */
 struct two_nodes {
     struct redis_world redis;
     char token_path[128];
