@@ -4,10 +4,10 @@
 
 #include "actors/objects/holds.h"
 #include "runtime/error.h"
+#include "runtime/spare.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ tdm_status tdm__answer_keep(const struct tdm__answer *answer,
     const void *bytes = answer->status == TDM_OK ? answer->packed.data : answer->detail;
     size_t size_bytes =
         answer->status == TDM_OK ? answer->packed.size_bytes : strlen(answer->detail) + 1;
-    struct tdm__kept_answer *kept = malloc(sizeof(*kept) + size_bytes);
+    struct tdm__kept_answer *kept = tdm__spare_take(sizeof(*kept) + size_bytes);
     tdm_status status;
 
     if (kept == NULL) {
@@ -70,7 +70,7 @@ void tdm__kept_answer_destroy(struct tdm__kept_answer *kept)
     }
     tdm__large_release(kept->answer.large);
     tdm__passed_release(kept->answer.passed);
-    free(kept);
+    tdm__spare_give(kept, kept->size_bytes);
 }
 
 void tdm__answer_send(const struct tdm__answer *answer, struct tdm__incoming *incoming)

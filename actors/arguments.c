@@ -7,9 +7,9 @@
 #include "actors/objects/objects.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/spare.h"
 #include "runtime/wire/holes.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 struct tdm__arguments {
@@ -29,7 +29,7 @@ struct tdm__arguments {
 
 static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__arguments **arguments_out)
 {
-    struct tdm__arguments *arguments = calloc(1, sizeof(*arguments));
+    struct tdm__arguments *arguments = tdm__spare_take_zeroed(sizeof(*arguments));
     tdm_status status;
 
     if (arguments == NULL) {
@@ -38,7 +38,7 @@ static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__arguments *
     arguments->runtime = runtime;
     status = tdm_writer_create(&arguments->packed);
     if (status != TDM_OK) {
-        free(arguments);
+        tdm__spare_give(arguments, sizeof(*arguments));
         return status;
     }
     *arguments_out = arguments;
@@ -177,7 +177,7 @@ void tdm__arguments_destroy(struct tdm__arguments *arguments)
     tdm__large_release(arguments->large);
     tdm__holds_release(&arguments->values);
     tdm__holds_release(&arguments->passed);
-    free(arguments);
+    tdm__spare_give(arguments, sizeof(*arguments));
 }
 
 /* ---- values: filled in when they are there ----------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/loop/loop.h"
+#include "runtime/spare.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static void call_free(tdm_call *call)
     tdm__holds_release(&call->replied_with);
     tdm__passed_release(call->passed);
     tdm_document_destroy(call->document);
-    free(call);
+    tdm__spare_give(call, sizeof(*call));
 }
 
 /* The last one to let go of the call frees it. */
@@ -408,7 +409,7 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller
             executor->actor_class->name, name,
             tdm__class_methods_text(executor->actor_class, methods, sizeof(methods)));
     }
-    call = calloc(1, sizeof(*call));
+    call = tdm__spare_take_zeroed(sizeof(*call));
     if (call == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", name);
     }

@@ -8,9 +8,9 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/spare.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- making ----------------------------------------------------------------------------- */
@@ -24,6 +24,11 @@ static tdm_status check_method(const char *method)
                          TDM__RPC_NAME_BYTES_MAX, method);
     }
     return TDM_OK;
+}
+
+static size_t bytes_of(uint32_t refs_room)
+{
+    return sizeof(struct tdm__outgoing) + refs_room * sizeof(tdm_ref *);
 }
 
 static tdm_status make_refs(struct tdm__outgoing *outgoing, uint32_t refs_count)
@@ -58,11 +63,12 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
     tdm_status status;
 
     TDM_TRY(check_method(method));
-    outgoing = calloc(1, sizeof(*outgoing) + refs_count * sizeof(tdm_ref *));
+    outgoing = tdm__spare_take_zeroed(bytes_of(refs_count));
     if (outgoing == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", method);
     }
     outgoing->link = link;
+    outgoing->refs_room = refs_count;
     memcpy(outgoing->method, method, strlen(method) + 1);
     outgoing->made_ms = tdm__clock_ms();
     outgoing->deadline_ms = options != NULL && options->timeout_ms > 0
@@ -84,7 +90,7 @@ void tdm__outgoing_destroy(struct tdm__outgoing *outgoing)
 {
     TDM_ASSERT(outgoing->settled);
     tdm__arguments_destroy(outgoing->arguments);
-    free(outgoing);
+    tdm__spare_give(outgoing, bytes_of(outgoing->refs_room));
 }
 
 /* ---- settling --------------------------------------------------------------------------- */

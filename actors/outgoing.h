@@ -27,6 +27,7 @@ struct tdm__outgoing {
     bool is_pending;      /* counted by its link */
     bool flying;
     bool settled;        /* the results are there, or nobody wants them */
+    uint32_t refs_room;  /* of the memory */
     uint32_t refs_count; /* 0: the results do not matter */
     tdm_ref *refs[];     /* held until settled; they know this call meanwhile */
 };

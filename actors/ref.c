@@ -8,13 +8,14 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/spare.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out)
 {
-    tdm_ref *ref = calloc(1, sizeof(*ref));
+    tdm_ref *ref = tdm__spare_take_zeroed(sizeof(*ref));
 
     if (ref == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a reference");
@@ -44,7 +45,7 @@ static void ref_free(tdm_ref *ref)
     tdm__large_release(ref->large);
     tdm__holds_release(&ref->nested);
     free(ref->detail);
-    free(ref);
+    tdm__spare_give(ref, sizeof(*ref));
 }
 
 void tdm_ref_release(tdm_ref *ref)

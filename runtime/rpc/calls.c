@@ -4,9 +4,9 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/spare.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,6 +21,11 @@ static struct call *calls_take(struct tdm__conn *conn, uint64_t id)
     return (struct call *)entry;
 }
 
+static void call_free(struct call *call)
+{
+    tdm__spare_give(call, sizeof(*call));
+}
+
 /* ---- completion ------------------------------------------------------------------------- */
 
 static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status status,
@@ -31,7 +36,7 @@ static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status stat
     tdm__rpc_table_remove(&conn->calls, &call->entry);
     memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
     call->fn(call->arg, &reply);
-    free(call);
+    call_free(call);
 }
 
 /* What `incoming` brings, until fn returns; fn may take its descriptors. */
@@ -63,7 +68,7 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
 
     if (call != NULL) {
         hand_over(incoming, call, 0);
-        free(call);
+        call_free(call);
     }
     tdm__incoming_free(incoming);
 }
@@ -179,7 +184,7 @@ static tdm_status check_request(const struct tdm__conn *conn,
 static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request *request,
                                tdm__reply_fn *fn, void *arg)
 {
-    struct call *call = malloc(sizeof(*call));
+    struct call *call = tdm__spare_take(sizeof(*call));
     tdm_status status;
 
     if (call == NULL) {
@@ -187,7 +192,7 @@ static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request
     }
     status = tdm__conn_timer_by(conn, request->deadline_ms);
     if (status != TDM_OK) {
-        free(call);
+        call_free(call);
         return status;
     }
     call->entry.id = conn->last_call_id;
@@ -225,7 +230,7 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
     }
     status = tdm__conn_send(conn, &frame, request->method, request->packed.data, request->fds);
     if (status != TDM_OK) {
-        free(calls_take(conn, frame.call_id));
+        call_free(calls_take(conn, frame.call_id));
         return status;
     }
     if (call_id_out != NULL) {
@@ -236,7 +241,7 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
 
 void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id)
 {
-    free(calls_take(conn, call_id));
+    call_free(calls_take(conn, call_id));
 }
 
 /* Says something about a call of ours, while its reply has not come.  What cannot be said ends

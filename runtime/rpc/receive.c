@@ -4,6 +4,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/spare.h"
 #include "runtime/wire/value.h"
 
 #include <errno.h>
@@ -14,10 +15,14 @@
 
 enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
 
+static size_t incoming_bytes(const struct tdm__frame *frame)
+{
+    return sizeof(struct tdm__incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes + 1;
+}
+
 static struct tdm__incoming *incoming_create(const struct tdm__frame *frame)
 {
-    struct tdm__incoming *incoming =
-        malloc(sizeof(*incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes + 1);
+    struct tdm__incoming *incoming = tdm__spare_take(incoming_bytes(frame));
 
     if (incoming == NULL) {
         return NULL;
@@ -43,7 +48,7 @@ static void disown(void *arg)
     struct tdm__incoming *incoming = arg;
 
     if (atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
-        free(incoming);
+        tdm__spare_give(incoming, incoming_bytes(&incoming->frame));
     }
 }
 

@@ -6,10 +6,10 @@
  * and the second time it fills it.  The two must agree to the byte. */
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/spare.h"
 #include "runtime/wire/ndarray.h"
 #include "runtime/wire/value.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
@@ -19,6 +19,7 @@ enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
 struct tdm_document {
     void (*release)(void *arg); /* of what is borrowed; NULL if nothing is */
     void *release_arg;
+    size_t size_bytes; /* of this memory */
     const struct tdm_value **exts;
     uint32_t exts_count;
     struct tdm_value values[]; /* [0] is the root */
@@ -458,7 +459,7 @@ static tdm_status document_create(struct reader *reader, tdm_document **document
                         counts->exts * sizeof(struct tdm_value *) +
                         counts->ndarrays * sizeof(struct tdm_ndarray) + data_bytes +
                         counts->text_bytes;
-    tdm_document *document = malloc(size_bytes);
+    tdm_document *document = tdm__spare_take(size_bytes);
 
     if (document == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a document of %u values, %zu bytes", counts->values,
@@ -472,6 +473,7 @@ static tdm_status document_create(struct reader *reader, tdm_document **document
     if (data_bytes > 0) {
         places->data += -(uintptr_t)places->data % TDM__NDARRAY_ALIGNMENT;
     }
+    document->size_bytes = size_bytes;
     document->exts = places->exts;
     document->exts_count = counts->exts;
     *document_out = document;
@@ -520,7 +522,7 @@ void tdm_document_destroy(tdm_document *document)
     if (document->release != NULL) {
         document->release(document->release_arg);
     }
-    free(document);
+    tdm__spare_give(document, document->size_bytes);
 }
 
 const tdm_value *tdm_document_root(const tdm_document *document)

@@ -3,13 +3,14 @@
 #include "runtime/wire/writer.h"
 
 #include "runtime/error.h"
+#include "runtime/spare.h"
 
 #include <msgpack.h>
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Most calls pack a few values: room for them, rather than a heap's page for each call. */
+/* Most calls pack a few values: room for them. */
 enum { FIRST_BYTES = 256 };
 
 enum mode { GROWING, COUNTING, OVER };
@@ -17,13 +18,14 @@ enum mode { GROWING, COUNTING, OVER };
 struct tdm_writer {
     msgpack_packer packer;
     enum mode mode;
-    char *data; /* GROWING: owned; OVER: borrowed; COUNTING: NULL */
+    char *data; /* GROWING: `first`, or owned; OVER: borrowed; COUNTING: NULL */
     size_t size_bytes;
     size_t capacity_bytes;
     size_t left_bytes; /* of the capacity; 0 once failed */
     tdm_status failed; /* the first failure: nothing is written any more */
     const char *why;   /* of the failure; static */
     void *attached;    /* owned; tdm__writer_attach() */
+    char first[FIRST_BYTES];
 };
 
 /* ---- room ------------------------------------------------------------------------------- */
@@ -40,14 +42,17 @@ void tdm__writer_fail(tdm_writer *writer, tdm_status status, const char *why)
 static bool grow(tdm_writer *writer, size_t wanted_bytes)
 {
     size_t capacity_bytes = 2 * writer->capacity_bytes;
+    bool is_first = writer->data == writer->first;
     char *data;
 
-    capacity_bytes = capacity_bytes < FIRST_BYTES ? FIRST_BYTES : capacity_bytes;
     capacity_bytes = capacity_bytes < wanted_bytes ? wanted_bytes : capacity_bytes;
-    data = realloc(writer->data, capacity_bytes);
+    data = realloc(is_first ? NULL : writer->data, capacity_bytes);
     if (data == NULL) {
         tdm__writer_fail(writer, TDM_E_NOMEM, "no memory for more");
         return false;
+    }
+    if (is_first) {
+        memcpy(data, writer->first, writer->size_bytes);
     }
     writer->data = data;
     writer->capacity_bytes = capacity_bytes;
@@ -110,11 +115,12 @@ void *tdm__writer_attach(tdm_writer *writer, size_t size_bytes)
 static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
                                 tdm_writer **writer_out)
 {
-    tdm_writer *writer = calloc(1, sizeof(*writer));
+    tdm_writer *writer = tdm__spare_take(sizeof(*writer));
 
     if (writer == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a writer");
     }
+    memset(writer, 0, offsetof(struct tdm_writer, first));
     writer->mode = mode;
     writer->data = memory;
     writer->capacity_bytes = size_bytes;
@@ -126,7 +132,9 @@ static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
 
 tdm_status tdm_writer_create(tdm_writer **writer_out)
 {
-    return writer_create(GROWING, NULL, 0, writer_out);
+    TDM_TRY(writer_create(GROWING, NULL, FIRST_BYTES, writer_out));
+    (*writer_out)->data = (*writer_out)->first;
+    return TDM_OK;
 }
 
 tdm_status tdm__writer_create_counting(tdm_writer **writer_out)
@@ -142,11 +150,11 @@ tdm_status tdm__writer_create_over(void *memory, size_t size_bytes, tdm_writer *
 void tdm_writer_destroy(tdm_writer *writer)
 {
     if (writer != NULL) {
-        if (writer->mode == GROWING) {
+        if (writer->mode == GROWING && writer->data != writer->first) {
             free(writer->data);
         }
         free(writer->attached);
-        free(writer);
+        tdm__spare_give(writer, sizeof(*writer));
     }
 }
 

@@ -1,0 +1,94 @@
+/* spare_test.c - blocks that are kept are whole, apart, and gone with their thread. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/spare.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BLOCKS = 2000, SIZES = 9 };
+
+static const size_t sizes[SIZES] = {1, 63, 64, 65, 200, 1023, 1024, 1025, 5000};
+
+struct taken {
+    unsigned char *blocks[BLOCKS];
+};
+
+static unsigned char mark_of(int index)
+{
+    return (unsigned char)(index * 7 + 1);
+}
+
+static void take_all(struct taken *taken, bool zeroed)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        size_t size = sizes[i % SIZES];
+
+        taken->blocks[i] = zeroed ? tdm__spare_take_zeroed(size) : tdm__spare_take(size);
+        assert_non_null(taken->blocks[i]);
+        for (size_t at = 0; zeroed && at < size; at++) {
+            assert_int_equal(taken->blocks[i][at], 0);
+        }
+        memset(taken->blocks[i], mark_of(i), size);
+    }
+}
+
+static void give_all(struct taken *taken)
+{
+    for (int i = 0; i < BLOCKS; i++) {
+        size_t size = sizes[i % SIZES];
+
+        for (size_t at = 0; at < size; at++) {
+            assert_int_equal(taken->blocks[i][at], mark_of(i)); /* nobody else wrote here */
+        }
+        tdm__spare_give(taken->blocks[i], size);
+    }
+}
+
+static void blocks_do_not_overlap_however_often_they_come_back(void **state)
+{
+    static struct taken taken;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        take_all(&taken, i % 2 == 1);
+        give_all(&taken);
+    }
+    tdm__spare_give(NULL, sizes[0]);
+}
+
+static void *give_in_thread(void *arg)
+{
+    give_all(arg);
+    take_all(arg, true);
+    return NULL;
+}
+
+/* The second thread keeps what the first took; what is left when it ends would be a leak. */
+static void a_block_may_come_back_from_another_thread(void **state)
+{
+    static struct taken taken;
+    pthread_t thread;
+
+    (void)state;
+    take_all(&taken, false);
+    assert_int_equal(pthread_create(&thread, NULL, give_in_thread, &taken), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    give_all(&taken);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(blocks_do_not_overlap_however_often_they_come_back),
+        cmocka_unit_test(a_block_may_come_back_from_another_thread),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
