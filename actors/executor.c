@@ -514,12 +514,40 @@ static void work(struct tdm__executor *executor)
     }
 }
 
-/* What was sent before the end was asked for may still lie in a socket: looks there once. */
+/* Rounds of the loop that have to be over; whoever drives it makes them. */
+struct look {
+    struct tdm__loop *loop;
+    int rounds_left;
+};
+
+static void on_look(void *arg)
+{
+    struct look *look = arg;
+
+    look->rounds_left--;
+    if (look->rounds_left > 0 && tdm__loop_post(look->loop, on_look, look) != TDM_OK) {
+        look->rounds_left = 0;
+    }
+}
+
+static bool look_is_over(void *arg)
+{
+    const struct look *look = arg;
+
+    return look->rounds_left == 0;
+}
+
+/* What was sent before the end was asked for may still lie in a socket, or have been seen there
+ * by another thread that drives.  The first post is found by a poll that begins now or later,
+ * the second when all that this poll has found is done. */
 static bool has_drained(struct tdm__executor *executor)
 {
+    struct look look = {executor->loop, 2};
     uint64_t before = executor->arrivals_count;
 
-    (void)tdm__loop_run(executor->loop, NULL, NULL, tdm__clock_ms());
+    if (tdm__loop_post(executor->loop, on_look, &look) == TDM_OK) {
+        (void)tdm__loop_run(executor->loop, look_is_over, &look, TDM__NEVER);
+    }
     return executor->arrivals_count == before && is_empty(executor);
 }
 
@@ -574,6 +602,8 @@ void tdm__executor_run(struct tdm__executor *executor)
 
 void tdm__executor_end(struct tdm__executor *executor, bool drain)
 {
+    TDM__ENTER(executor->loop);
+
     if (executor->ending < ENDS) {
         executor->ending = drain ? DRAINS : ENDS;
         tdm__loop_wake(executor->loop);
