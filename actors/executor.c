@@ -65,11 +65,15 @@ static void call_settle(tdm_call *call)
     call_free(call);
 }
 
-/* A connection of one node ends with one of its processes only: a large value that went over it
- * need not stay in memory in case it is asked for again. */
+#define STREAM_BROKEN "a stream ends with its connection"
+
+/* For a caller who asks again, whose connection has ended.  The items of a stream may have been
+ * lost with it; and of one node it ends with one of its processes only: a large value that went
+ * over it need not stay in memory. */
 static const struct tdm__answer *answer_to_keep(const tdm_call *call,
                                                 const struct tdm__answer *answer)
 {
+    static const struct tdm__answer broken = {.status = TDM_E_CLOSED, .detail = STREAM_BROKEN};
     static const struct tdm__answer gone = {
         .status = TDM_E_VALUE_LOST,
         .detail = "its result, a large one, went to another process"};
@@ -77,6 +81,9 @@ static const struct tdm__answer *answer_to_keep(const tdm_call *call,
     bool is_near =
         answer->large != NULL && tdm__id_equal(&call->caller->node, &runtime->self.node);
 
+    if (call->wants_items) {
+        return &broken;
+    }
     return is_near ? &gone : answer;
 }
 
@@ -354,7 +361,7 @@ static void take_up(tdm_call *call, struct tdm__incoming *incoming)
     struct tdm__incoming *before = call->incoming;
 
     if (call->wants_items) {
-        tdm__incoming_fail(incoming, TDM_E_CLOSED, "a stream ends with its connection");
+        tdm__incoming_fail(incoming, TDM_E_CLOSED, STREAM_BROKEN);
         return;
     }
     attach(call, incoming);

@@ -167,6 +167,25 @@ static void a_stream_that_nobody_takes_ends(void **state)
     exec_close();
 }
 
+/* Which of its items have arrived nobody can say. */
+static void a_stream_is_not_answered_again(void **state)
+{
+    struct tdm__request request = exec_request("count", 3);
+    struct pair_answer answer;
+
+    (void)state;
+    exec_open(&exec_plain, 0);
+    request.on_item = on_item;
+    resend(&request, 1, 0, &answer);
+    assert_int_equal(exec_outcome(&answer), TDM_OK);
+    exec_cut(0);
+    exec_connect(0);
+    resend(&request, 1, 0, &answer);
+    assert_int_equal(exec_outcome(&answer), TDM_E_CLOSED);
+    assert_string_equal(answer.detail, "a stream ends with its connection");
+    exec_close();
+}
+
 static void who_asked_for_no_stream_gets_none(void **state)
 {
     struct pair_answer answer;
@@ -302,6 +321,7 @@ int main(void)
         cmocka_unit_test(callers_have_sequences_of_their_own),
         cmocka_unit_test(a_stream_is_no_more_than_some_items_ahead),
         cmocka_unit_test(a_stream_that_nobody_takes_ends),
+        cmocka_unit_test(a_stream_is_not_answered_again),
         cmocka_unit_test(who_asked_for_no_stream_gets_none),
         cmocka_unit_test(a_held_call_holds_up_its_own_caller_only),
         cmocka_unit_test(a_held_call_holds_up_nobody_where_order_is_free),
