@@ -239,6 +239,15 @@ static tdm_status join_daemon(struct tdm__worker *worker)
 
 /* ---- end -------------------------------------------------------------------------------- */
 
+/* Answers may still wait for references to be settled: they would find their calls gone. */
+static void end_executor(struct tdm__worker *worker)
+{
+    TDM__LOCK(worker->runtime);
+
+    tdm__holds_give_up(worker->runtime);
+    tdm__executor_destroy(worker->executor);
+}
+
 /* In good order: answers what waits, destroys the state, leaves by exit() so that sanitizers
  * and atexit handlers have their say. */
 _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
@@ -254,7 +263,7 @@ _Noreturn static void worker_exit(struct tdm__worker *worker, int code)
     }
     tdm__runtime_run_stop_hooks(worker->runtime);
     free(worker->self);
-    tdm__executor_destroy(worker->executor);
+    end_executor(worker);
     worker->runtime->worker = NULL; /* the daemon's end of the line may close now */
     tdm__runtime_destroy(worker->runtime);
     tdm__actor_spec_destroy(worker->bootstrap.spec);

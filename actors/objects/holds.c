@@ -157,6 +157,16 @@ tdm_status tdm__holds_when_settled(tdm_runtime *runtime, const struct tdm__holds
     return TDM_OK;
 }
 
+void tdm__holds_give_up(tdm_runtime *runtime)
+{
+    struct settling *settling;
+
+    while ((settling = TAILQ_FIRST(&runtime->objects->settlings)) != NULL) {
+        TAILQ_REMOVE(&runtime->objects->settlings, settling, link);
+        settling_end(settling);
+    }
+}
+
 /* What is told may let go of references, and so come back here: from the beginning each time.
  */
 void tdm__objects_settle(struct tdm__objects *objects)

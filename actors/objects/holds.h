@@ -41,6 +41,8 @@ tdm_status tdm__holds_settle(tdm_runtime *runtime, const struct tdm__holds *hold
 typedef void tdm__settled_fn(void *arg);
 tdm_status tdm__holds_when_settled(tdm_runtime *runtime, const struct tdm__holds *holds,
                                    tdm__settled_fn *fn, void *arg);
+/* At a process's end: tells all who wait for that, settled or not. */
+void tdm__holds_give_up(tdm_runtime *runtime);
 
 /* ---- packing and unpacking with references ---------------------------------------------- */
 

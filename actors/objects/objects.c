@@ -134,14 +134,7 @@ void tdm__objects_destroy(struct tdm__objects *objects)
         return;
     }
     tdm__kept_destroy(objects);
-    while (!TAILQ_EMPTY(&objects->settlings)) {
-        struct settling *settling = TAILQ_FIRST(&objects->settlings);
-
-        TAILQ_REMOVE(&objects->settlings, settling, link);
-        settling->fn(settling->arg); /* nobody is left to wait for */
-        tdm__holds_release(&settling->holds);
-        free(settling);
-    }
+    tdm__holds_give_up(objects->runtime);
     tdm__borrowers_destroy(objects);
     for (uint32_t i = 0; i < objects->buckets_count; i++) {
         struct tdm__shared *shared;

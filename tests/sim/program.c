@@ -1,0 +1,196 @@
+/* program.c - random programs: drivers that do anything with actors, checked by the model. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/sim/program.h"
+
+#include "actors/link.h"
+#include "actors/objects/internal.h"
+#include "actors/objects/large.h"
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/rpc/internal.h"
+#include "tests/sim/daemon.h"
+#include "tests/sim/driver.h"
+#include "tests/sim/model.h"
+#include "tests/sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* ---- what befalls the world ---------------------------------------------------------------
+ */
+
+static void crash_some_actor(void)
+{
+    struct daemon_actor *actor;
+    uint32_t chosen = sim_below(MODEL_ACTORS_MAX);
+    uint32_t index = 0;
+
+    TAILQ_FOREACH(actor, &daemon_here.actors, link)
+    {
+        if (index++ == chosen && daemon_can_crash(actor)) {
+            char id[TDM__ID_TEXT_BYTES];
+
+            for (uint32_t i = 0; i < model.actors_count; i++) {
+                if (strcmp(model.actors[i].id, tdm__id_text(&actor->spec->id, id)) == 0) {
+                    model.actors[i].ends_wanted++;
+                }
+            }
+            model.ends_count++;
+            sim_trace("actor %u is to crash", chosen);
+            sim_process_kill(actor->process);
+        }
+    }
+}
+
+static void cut_some_call_line(tdm_runtime *runtime)
+{
+    struct tdm__link *link;
+
+    for (link = runtime->links; link != NULL; link = link->next) {
+        if (link->conn != NULL && link->conn->fd >= 0 && sim_below(2) == 0) {
+            sim_trace("the line to %s is cut", link->label);
+            model.cuts_count++;
+            (void)shutdown(link->conn->fd, SHUT_RDWR);
+            return;
+        }
+    }
+}
+
+static void cut_some_owner_line(tdm_runtime *runtime)
+{
+    struct owner *owner;
+
+    TAILQ_FOREACH(owner, &runtime->objects->owners, link)
+    {
+        if (owner->conn != NULL && owner->conn->fd >= 0) {
+            sim_trace("the line to the owner %s is cut", owner->address.label);
+            model.owner_cuts_count++;
+            (void)shutdown(owner->conn->fd, SHUT_RDWR);
+            return;
+        }
+    }
+}
+
+void program_befall(struct driver *driver, uint32_t what)
+{
+    if (what < 40) {
+        cut_some_call_line(driver->runtime);
+    } else if (what < 80) {
+        crash_some_actor();
+    } else {
+        cut_some_owner_line(driver->runtime);
+    }
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static struct driver drivers[DRIVERS_MAX];
+static uint32_t drivers_count;
+
+static bool all_are_through(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        if (!drivers[i].is_through) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_actors_ended(void *arg)
+{
+    struct daemon_actor *actor;
+
+    (void)arg;
+    TAILQ_FOREACH(actor, &daemon_here.actors, link)
+    {
+        if (actor->state != DAEMON_DEAD) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool holds_nothing(const struct driver *driver)
+{
+    const struct tdm__objects_count *count = &driver->left;
+    const struct tdm__memory_use *use = &driver->left_memory;
+
+    return count->owned + count->loans + count->borrowed + count->kept == 0 &&
+           use->used_bytes == 0 && use->lent_count + use->read_count == 0 &&
+           driver->runtime->links == NULL;
+}
+
+static bool nothing_is_held(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        if (!holds_nothing(&drivers[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_have_ended(void *arg)
+{
+    (void)arg;
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        if (!sim_process_has_ended(drivers[i].process)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void run_until(bool (*done)(void *arg), const char *promise)
+{
+    enum sim_end end = sim_run(done, NULL);
+
+    if (end == SIM_DONE) {
+        return;
+    }
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        const struct driver *driver = &drivers[i];
+
+        (void)printf(
+            "driver %u: owned %u, loans %u, borrowed %u, kept %u, segments %llu bytes, "
+            "lent %u, read %u, links %d\n",
+            i, driver->left.owned, driver->left.loans, driver->left.borrowed, driver->left.kept,
+            (unsigned long long)driver->left_memory.used_bytes, driver->left_memory.lent_count,
+            driver->left_memory.read_count,
+            driver->runtime != NULL && driver->runtime->links != NULL);
+    }
+    model_fail("%s: %s", end == SIM_STUCK ? "nothing can happen any more" : "it has no end",
+               promise);
+}
+
+void program_run(uint64_t seed, const char *directory)
+{
+    sim_begin(seed);
+    model_begin(seed);
+    daemon_start(directory);
+    drivers_count = 1 + sim_below(DRIVERS_MAX);
+    drivers_plan(drivers, drivers_count);
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        driver_start(&drivers[i]);
+    }
+    run_until(all_are_through, "a driver waits for ever");
+    run_until(all_actors_ended, "an actor lives on, though nobody has a handle");
+    run_until(nothing_is_held, "something is counted, though nothing is used");
+    for (uint32_t i = 0; i < drivers_count; i++) {
+        drivers[i].may_leave = true;
+    }
+    run_until(all_have_ended, "a driver does not end");
+    model_check_all();
+    daemon_stop();
+    if (sim_run_dry() != SIM_DONE) {
+        model_fail("the daemon does not end");
+    }
+    daemon_destroy();
+    sim_end();
+}
