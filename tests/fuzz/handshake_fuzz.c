@@ -1,0 +1,50 @@
+/* handshake_fuzz.c - a stranger who sends anything instead of a proof gets nowhere. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/assert.h"
+#include "runtime/clock.h"
+#include "runtime/rpc/internal.h"
+#include "tests/fuzz/fuzz.h"
+
+#include <unistd.h>
+
+enum { ROUNDS_MAX = 20 };
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    (void)arg;
+    (void)incoming;
+    TDM_ASSERT(false); /* nobody has proved anything */
+}
+
+/* The first byte says which side is played. */
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const uint8_t token[TDM__TOKEN_BYTES] = {1};
+    struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .pid = 1, .name = "fuzz"};
+    struct tdm__conn *conn;
+    struct tdm__loop *loop;
+    struct tdm__rpc *rpc;
+    int fds[2];
+
+    if (size == 0) {
+        return 0;
+    }
+    TDM_ASSERT(tdm__loop_create(&loop) == TDM_OK);
+    TDM_ASSERT(tdm__rpc_create(loop, &self, token, &rpc) == TDM_OK);
+    TDM_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
+    tdm__rpc_serve(rpc, serve, NULL);
+    TDM_ASSERT(tdm__rpc_adopt(rpc, fds[0], (data[0] & 1) != 0, &conn) == TDM_OK);
+    tdm__conn_retain(conn);
+    if (write(fds[1], data + 1, size - 1) == (ssize_t)size - 1) {
+        (void)shutdown(fds[1], SHUT_WR);
+    }
+    for (int i = 0; i < ROUNDS_MAX && conn->state != CONN_ENDED; i++) {
+        (void)tdm__loop_run(loop, NULL, NULL, tdm__clock_ms());
+        TDM_ASSERT(conn->state != CONN_OPEN);
+    }
+    tdm__rpc_destroy(rpc);
+    tdm__conn_release(conn);
+    (void)close(fds[1]);
+    tdm__loop_destroy(loop);
+    return 0;
+}
