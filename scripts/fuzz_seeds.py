@@ -78,10 +78,10 @@ def bootstrap():
 
 # ---- frames ---------------------------------------------------------------------------------
 def frame(kind, call_id, method=b"", payload=b"", **fields):
-    return struct.pack("<IBBBBIIQ16sIIqQQ", 0x4d445446, 2, kind, 0, len(method),
+    return struct.pack("<IBBBBIIQ16siIQQQ", 0x4d445446, 2, kind, 0, len(method),
                        fields.get("flags", 0), 72 + len(method) + len(payload), call_id,
                        ID if kind == CALL else bytes(16), fields.get("status", 0), 0,
-                       -1 if kind == CALL else 0, fields.get("sequence", 0),
+                       (1 << 64) - 1, fields.get("sequence", 0),
                        fields.get("acknowledged", 0)) + method + payload
 
 
@@ -96,7 +96,7 @@ def seeds():
     yield "conn", "calls", call + frame(CALL, 3, b"m", pack([]))
     yield "conn", "canceled", call + frame(CANCEL, 2) + frame(CANCEL, 9)
     yield "conn", "credit", stream + frame(CREDIT, 4, sequence=1) + frame(CREDIT, 4, sequence=1)
-    yield "conn", "replies", reply + frame(REPLY, 2, payload=b"why", status=3)
+    yield "conn", "replies", reply + frame(REPLY, 2, payload=b"why", status=-3)
     yield "conn", "items", frame(ITEM, 1, payload=pack([1]), sequence=1) + frame(ITEM, 1, payload=pack([2]), sequence=3) + reply
     yield "conn", "cut", call + reply[:-3]
     for name, body in (("call", call), ("stream", stream), ("reply", reply), ("credit", frame(CREDIT, 4, sequence=1))):

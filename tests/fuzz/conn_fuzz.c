@@ -91,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t replies_count = 0;
     int fds[2];
 
+    fuzz_be_quiet();
     TDM_ASSERT(tdm__loop_create(&loop) == TDM_OK);
     TDM_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
     for (int i = 0; i < 2; i++) {

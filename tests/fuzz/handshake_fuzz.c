@@ -29,6 +29,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) {
         return 0;
     }
+    fuzz_be_quiet();
     TDM_ASSERT(tdm__loop_create(&loop) == TDM_OK);
     TDM_ASSERT(tdm__rpc_create(loop, &self, token, &rpc) == TDM_OK);
     TDM_ASSERT(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0);
