@@ -56,12 +56,23 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
     return TDM_OK;
 }
 
+/* Whoever is to be told of a result that is there is told while the runtime is whole. */
+static void tell_posted(tdm_runtime *runtime)
+{
+    TDM__LOCK(runtime);
+
+    if (runtime->loop != NULL) {
+        tdm__loop_run_posts(runtime->loop);
+    }
+}
+
 void tdm__runtime_destroy(tdm_runtime *runtime)
 {
     uint32_t depth = runtime->loop == NULL ? 0 : tdm__loop_let_go(runtime->loop);
 
     (void)depth; /* there is no lock to take back */
     tdm__standby_stop(runtime->standby);
+    tell_posted(runtime);
     runtime->leaving = true;
     if (runtime->daemon != NULL) {
         tdm__conn_on_closed(runtime->daemon, NULL, NULL);

@@ -360,17 +360,21 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     return TDM_OK;
 }
 
-/* One post at a time, so that the rest is there for a run inside its function. */
-static void on_posts(void *arg, int fd, unsigned ready)
+static void run_and_free(struct post *post)
 {
-    struct tdm__loop *loop = arg;
+    void (*fn)(void *) = post->fn;
+    void *arg = post->arg;
+
+    free(post);
+    fn(arg);
+}
+
+/* false: there is none. */
+static bool run_post(struct tdm__loop *loop)
+{
     struct post *post;
-    uint64_t count;
     bool more;
 
-    if ((ready & TDM__READABLE) != 0 && read(fd, &count, sizeof(count)) < 0) {
-        TDM_ASSERT(errno == EAGAIN || errno == EINTR);
-    }
     (void)pthread_mutex_lock(&loop->post_mutex);
     post = STAILQ_FIRST(&loop->posts);
     if (post != NULL) {
@@ -381,12 +385,28 @@ static void on_posts(void *arg, int fd, unsigned ready)
     if (more) {
         tdm__watch_again(loop->post_watch);
     }
-    if (post != NULL) {
-        void (*fn)(void *) = post->fn;
-        void *fn_arg = post->arg;
+    if (post == NULL) {
+        return false;
+    }
+    run_and_free(post);
+    return true;
+}
 
-        free(post);
-        fn(fn_arg);
+/* One post at a time, so that the rest is there for a run inside its function. */
+static void on_posts(void *arg, int fd, unsigned ready)
+{
+    struct tdm__loop *loop = arg;
+    uint64_t count;
+
+    if ((ready & TDM__READABLE) != 0 && read(fd, &count, sizeof(count)) < 0) {
+        TDM_ASSERT(errno == EAGAIN || errno == EINTR);
+    }
+    (void)run_post(loop);
+}
+
+void tdm__loop_run_posts(struct tdm__loop *loop)
+{
+    while (run_post(loop)) {
     }
 }
 

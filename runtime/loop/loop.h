@@ -96,6 +96,8 @@ void tdm__timer_destroy(struct tdm__timer *timer); /* NULL is allowed */
 
 /* Runs fn(arg) once, later, on the loop's thread.  Any thread. */
 tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *arg);
+/* Runs now what has been posted: for an end that nobody will drive the loop after. */
+void tdm__loop_run_posts(struct tdm__loop *loop);
 
 /* Another library that needs libevent's base: event_base *.  Its callbacks run inside libevent
  * and must not call tdm__loop_run(). */

@@ -1,5 +1,6 @@
 /* results_test.c - who waits for results is told, once, and all of many come or one fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/ref.h"
 #include "tests/support/link_peer.h"
 
 #include <setjmp.h>
@@ -90,6 +91,30 @@ static void a_result_is_told_once_when_it_comes(void **state)
     }
 }
 
+static bool is_done(void *arg)
+{
+    return ((const tdm_ref *)arg)->done;
+}
+
+static void a_result_is_told_before_the_runtime_ends(void **state)
+{
+    struct seen seen = {.releases = true};
+    tdm_ref *ref;
+
+    (void)state;
+    peer_create(&peer);
+    peer_found(&peer);
+    ref = peer_call(&peer, 5, NULL);
+    assert_int_equal(tdm_ref_on_done(ref, on_done, &seen), TDM_OK);
+    peer_hold(&peer, 1);
+    peer_answer(&peer, 0);
+    peer_run_until(&peer, is_done, ref); /* and no further */
+    assert_int_equal(seen.count, 0);
+    peer_destroy(&peer);
+    assert_int_equal(seen.count, 1);
+    assert_int_equal(seen.number, 5);
+}
+
 static void failures_are_told_as_well(void **state)
 {
     struct seen seen = {.releases = true};
@@ -150,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         RESULTS_TEST(a_result_that_is_there_is_told_at_once),
         RESULTS_TEST(a_result_is_told_once_when_it_comes),
+        cmocka_unit_test(a_result_is_told_before_the_runtime_ends),
         RESULTS_TEST(failures_are_told_as_well),
         RESULTS_TEST(all_of_many_are_given_in_order),
         RESULTS_TEST(the_first_failure_comes_without_the_others),

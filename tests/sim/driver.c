@@ -320,7 +320,7 @@ static void call_note_of(struct driver *driver)
     if (source != NULL && !source->gives && begin(&making, driver, "note")) {
         making.call->expected = model_answer(making.number, source->expected);
         making.call->source = source->call >= 0 ? source->call : -1;
-        making.call->source_borrowed = source->call == -2;
+        making.call->may_be_large = source->call < 0;
         making.slot->gives = false;
         end(&making, CALL(&making, "ir", source->ref));
     }

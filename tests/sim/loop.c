@@ -291,6 +291,17 @@ tdm_status tdm__loop_post(struct tdm__loop *loop, void (*fn)(void *arg), void *a
     return TDM_OK;
 }
 
+void tdm__loop_run_posts(struct tdm__loop *loop)
+{
+    struct sim_post *post;
+
+    while ((post = STAILQ_FIRST(&loop->posts)) != NULL) {
+        STAILQ_REMOVE_HEAD(&loop->posts, link);
+        post->fn(post->arg);
+        free(post);
+    }
+}
+
 /* ---- life ------------------------------------------------------------------------------- */
 
 tdm_status tdm__loop_create(struct tdm__loop **loop_out)

@@ -165,7 +165,8 @@ static bool may_end_so(const struct model_call *call, tdm_status status)
     case TDM_E_METHOD:
         return call->fails;
     case TDM_E_CLOSED:
-        return model.cuts_count > 0 && strcmp(call->method, "count") == 0;
+        return model.cuts_count > 0 &&
+               (call->may_be_large || strcmp(call->method, "count") == 0);
     default:
         return false;
     }

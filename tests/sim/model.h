@@ -33,7 +33,7 @@ struct model_call {
     bool fails;         /* on purpose */
     bool reads_another; /* waits for some other result, with a deadline of its own */
     int32_t source;     /* the call whose result is its argument; -1: none */
-    bool source_borrowed;
+    bool may_be_large;  /* its argument: that lives no longer than its connection */
 
     bool is_watched; /* model_done() will be told */
     uint32_t runs_count;
