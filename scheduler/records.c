@@ -248,6 +248,19 @@ tdm_status tdm__group_record_read(const struct tdm__record *record,
     return read_record(record, read_group, group_out);
 }
 
+tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
+                                  struct tdm__group_record *copy_out)
+{
+    struct tdm__bundle_record *bundles = calloc(group->bundles_count, sizeof(*bundles));
+
+    if (bundles == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
+    }
+    memcpy(bundles, group->bundles, group->bundles_count * sizeof(*bundles));
+    *copy_out = (struct tdm__group_record){group->bundles_count, bundles};
+    return TDM_OK;
+}
+
 void tdm__group_record_fini(struct tdm__group_record *group)
 {
     free(group->bundles);

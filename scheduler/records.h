@@ -64,6 +64,8 @@ struct tdm__group_record {
 };
 tdm_status tdm__group_record_read(const struct tdm__record *record,
                                   struct tdm__group_record *group_out);
+tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
+                                  struct tdm__group_record *copy_out);
 void tdm__group_record_fini(struct tdm__group_record *group);
 tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
                                  const struct tdm__group_record *group);

@@ -49,6 +49,7 @@ static tdm_status join_body(void *arg, struct tdm__txn *txn)
 
         if (strncmp(record->key, "group/", 6) == 0) {
             TDM_TRY(take_bundles(record, join, &node));
+            TDM_TRY(tdm__txn_rely(txn, record->key)); /* else nobody gives that back */
         }
     }
     for (uint32_t i = 0; i < join->grants_count; i++) {
@@ -113,6 +114,13 @@ struct placing {
     tdm__reserve_actor_done *fn;
     void *arg;
 };
+
+static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    return tdm__txn_find(txn, tdm__store_key("node", node, key)) != NULL;
+}
 
 static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
 {
@@ -192,19 +200,11 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
-static bool is_there(const struct tdm__txn *txn, const struct tdm__id *node)
-{
-    char key[TDM__STORE_KEY_BYTES];
-
-    return tdm__txn_find(txn, tdm__store_key("node", node, key)) != NULL;
-}
-
 /* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
  * but for those of actors that another node makes anew. */
-static tdm_status check_name(const struct tdm__txn *txn,
-                             const struct tdm__reserve_actor *request)
+static tdm_status check_name(const struct tdm__txn *txn, const char *name_key,
+                             const struct tdm__id *actor)
 {
-    const char *name_key = request->name_key;
     const struct tdm__record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find(txn, name_key);
     struct tdm__actor_record holder;
@@ -213,7 +213,7 @@ static tdm_status check_name(const struct tdm__txn *txn,
         return TDM_OK;
     }
     TDM_TRY(tdm__actor_record_read(record, &holder));
-    if (tdm__id_equal(&holder.actor, &request->actor) ||
+    if (tdm__id_equal(&holder.actor, actor) ||
         (!is_there(txn, &holder.node) && !(holder.returns && is_there(txn, &holder.home)))) {
         return TDM_OK;
     }
@@ -257,7 +257,10 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
     if (is_placed) {
         return TDM_OK;
     }
-    TDM_TRY(check_name(txn, request));
+    if (!tdm__id_is_none(&request->wish.home) && !is_there(txn, &request->wish.home)) {
+        return tdm__fail(TDM_E_AGAIN, "the node that asks has not joined again yet");
+    }
+    TDM_TRY(check_name(txn, request->name_key, &request->actor));
     TDM_TRY(tdm__id_is_none(&request->group) ? place_on_node(placing, txn)
                                              : place_in_group(placing, txn));
     actor.node = placing->reserved.node.id;
@@ -323,7 +326,9 @@ static tdm_status give_back_to_node(struct tdm__txn *txn, const struct tdm__id *
         return TDM_OK; /* the node has left, and all it had */
     }
     TDM_TRY(tdm__free_record_read(record, &node));
-    TDM_TRY(tdm__pool_give_back(&node.pool, grant));
+    if (tdm__pool_give_back(&node.pool, grant) != TDM_OK) {
+        return TDM_OK; /* the node has joined again since, without it */
+    }
     node.actors_count -= node.actors_count > 0 ? 1 : 0;
     return tdm__free_record_put(txn, &node);
 }
@@ -419,6 +424,82 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
                               leaving_done, leaving);
     if (status != TDM_OK) {
         free(leaving);
+    }
+    return status;
+}
+
+/* ---- an actor whose records were lost --------------------------------------------------- */
+
+static tdm_status take_from_bundle_again(const struct tdm__actor_record *actor,
+                                         struct tdm__txn *txn)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("group", &actor->group, key));
+    struct tdm__group_record group;
+    tdm_status status;
+
+    if (record == NULL) {
+        return tdm__fail(TDM_E_NOT_FOUND, "its placement group is gone");
+    }
+    TDM_TRY(tdm__group_record_read(record, &group));
+    status = actor->bundle < group.bundles_count
+                 ? tdm__pool_take_grant(&group.bundles[actor->bundle].pool, &actor->grant)
+                 : tdm__fail(TDM_E_PROTOCOL, "bundle %u of a group of %u", actor->bundle,
+                             group.bundles_count);
+    if (status == TDM_OK) {
+        status = tdm__group_record_put(txn, key, &group);
+    }
+    tdm__group_record_fini(&group);
+    return status;
+}
+
+static tdm_status again_body(void *arg, struct tdm__txn *txn)
+{
+    const struct tdm__actor_record *actor = &((struct leaving *)arg)->actor;
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("actor", &actor->actor, key));
+    struct tdm__actor_record now;
+
+    if (record != NULL) {
+        TDM_TRY(tdm__actor_record_read(record, &now));
+        return tdm__id_equal(&now.node, &actor->node)
+                   ? TDM_OK
+                   : tdm__fail(TDM_E_EXISTS, "it was made anew on another node");
+    }
+    TDM_TRY(check_name(txn, actor->name_key, &actor->actor));
+    if (!tdm__id_is_none(&actor->group)) {
+        TDM_TRY(take_from_bundle_again(actor, txn));
+    }
+    return tdm__actor_record_put(txn, actor);
+}
+
+tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__actor_record *actor, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg)
+{
+    struct leaving *writing = calloc(1, sizeof(*writing));
+    char actor_key[TDM__STORE_KEY_BYTES];
+    char group_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", tdm__store_key("actor", &actor->actor, actor_key)};
+    uint32_t count = 2;
+    tdm_status status;
+
+    if (writing == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an actor's record");
+    }
+    *writing = (struct leaving){*actor, fn, arg};
+    if (!tdm__id_is_none(&actor->group)) {
+        patterns[count++] = tdm__store_key("group", &actor->group, group_key);
+    }
+    if (actor->name_key[0] != '\0') {
+        patterns[count++] = actor->name_key;
+    }
+    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, again_body,
+                              leaving_done, writing);
+    if (status != TDM_OK) {
+        free(writing);
     }
     return status;
 }

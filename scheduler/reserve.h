@@ -46,6 +46,14 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__actor_record *actor, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg);
 
+/* Writes again what the store has lost of an actor that holds its place: its record, its name,
+ * what it takes from its bundle.  (What it takes from its node tdm__reserve_node() has
+ * counted.) Fine if nothing is lost.  TDM_E_EXISTS: another has the name by now, or the actor
+ * was made anew elsewhere; TDM_E_NOT_FOUND: its group is not there. */
+tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__actor_record *actor, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg);
+
 /* Removes the actors' and names' records of nodes that are no longer there, but for actors that
  * their home makes anew.  TDM_E_AGAIN: there are more. */
 tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
@@ -58,6 +66,13 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__id *group, const struct tdm__resources *bundles,
                               uint32_t bundles_count, enum tdm_placement_strategy strategy,
                               int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg);
+/* Writes again what the store has lost of a group that is held, `group` as it was planned, with
+ * free bundles.  Fine if nothing is lost.  TDM_E_AGAIN while one of its nodes is not there, but
+ * with `without_lost` such nodes are left out. */
+tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
+                                    const struct tdm__id *id,
+                                    const struct tdm__group_record *group, bool without_lost,
+                                    int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__id *group, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg);

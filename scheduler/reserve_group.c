@@ -76,8 +76,11 @@ static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
         free(places);
         return status;
     }
-    status = tdm__placement_plan(snapshot.resources, snapshot.nodes_count, grouping->wanted,
-                                 grouping->bundles_count, grouping->strategy, places);
+    status =
+        snapshot.nodes_count == 0
+            ? tdm__fail(TDM_E_AGAIN, "no node has joined again yet")
+            : tdm__placement_plan(snapshot.resources, snapshot.nodes_count, grouping->wanted,
+                                  grouping->bundles_count, grouping->strategy, places);
     if (status == TDM_OK) {
         status = apply_plan(grouping, &snapshot, places);
     }
@@ -146,10 +149,12 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
-/* ---- release ---------------------------------------------------------------------------- */
+/* ---- written again ---------------------------------------------------------------------- */
 
-struct ungrouping {
+struct regrouping {
     struct tdm__id id;
+    struct tdm__group_record record; /* owned */
+    bool without_lost;
     tdm__reserve_done *fn;
     void *arg;
 };
@@ -164,6 +169,89 @@ static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *sna
     }
     return NULL; /* it has left, and all it had */
 }
+
+static tdm_status take_bundles_again(struct regrouping *regrouping, struct tdm__txn *txn,
+                                     struct tdm__nodes_snapshot *snapshot)
+{
+    for (uint32_t i = 0; i < regrouping->record.bundles_count; i++) {
+        struct tdm__bundle_record *bundle = &regrouping->record.bundles[i];
+        struct tdm__node_resources *node = snapshot_find(snapshot, &bundle->node);
+
+        tdm__pool_of_grant(&bundle->pool, &bundle->grant);
+        if (node != NULL) {
+            TDM_TRY(tdm__pool_take_grant(&node->pool, &bundle->grant));
+            TDM_TRY(tdm__free_record_put(txn, node));
+        } else if (!regrouping->without_lost) {
+            return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
+{
+    struct regrouping *regrouping = arg;
+    char key[TDM__STORE_KEY_BYTES];
+    struct tdm__nodes_snapshot snapshot;
+    tdm_status status;
+
+    if (tdm__txn_find(txn, tdm__store_key("group", &regrouping->id, key)) != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
+    status = take_bundles_again(regrouping, txn, &snapshot);
+    tdm__nodes_snapshot_fini(&snapshot);
+    TDM_TRY(status);
+    return tdm__group_record_put(txn, key, &regrouping->record);
+}
+
+static void regrouping_free(struct regrouping *regrouping)
+{
+    tdm__group_record_fini(&regrouping->record);
+    free(regrouping);
+}
+
+static void regrouping_done(void *arg, tdm_status status, const char *detail)
+{
+    struct regrouping *regrouping = arg;
+
+    regrouping->fn(regrouping->arg, status, detail);
+    regrouping_free(regrouping);
+}
+
+tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
+                                    const struct tdm__id *id,
+                                    const struct tdm__group_record *group, bool without_lost,
+                                    int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", id, key)};
+    struct regrouping *regrouping = calloc(1, sizeof(*regrouping));
+    tdm_status status;
+
+    if (regrouping == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
+    }
+    *regrouping =
+        (struct regrouping){.id = *id, .without_lost = without_lost, .fn = fn, .arg = arg};
+    status = tdm__group_record_copy(group, &regrouping->record);
+    if (status == TDM_OK) {
+        status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, regrouping_body,
+                                  regrouping_done, regrouping);
+    }
+    if (status != TDM_OK) {
+        regrouping_free(regrouping);
+    }
+    return status;
+}
+
+/* ---- release ---------------------------------------------------------------------------- */
+
+struct ungrouping {
+    struct tdm__id id;
+    tdm__reserve_done *fn;
+    void *arg;
+};
 
 static tdm_status give_back_bundles(const struct tdm__group_record *group, struct tdm__txn *txn,
                                     struct tdm__nodes_snapshot *snapshot)

@@ -63,10 +63,13 @@ struct actor_entry {
     bool killed_here; /* wanted, but it may be restarted */
     bool
         place_is_lost; /* this node's lease ended: it is placed anew when its process is gone */
-    bool unwanted;     /* to be ended as soon as its placing is decided */
-    bool start_pending; /* REMOTE: the other node has not answered yet */
-    bool start_unsure;  /* REMOTE: the connection ended before it did */
-    bool end_pending;   /* REMOTE: the other node has been asked to end it */
+    bool record_is_lost;   /* its node joined again: the store may not know it any more */
+    bool rewriting;        /* and is being told */
+    int64_t lost_since_ms; /* for how long it has been tried */
+    bool unwanted;         /* to be ended as soon as its placing is decided */
+    bool start_pending;    /* REMOTE: the other node has not answered yet */
+    bool start_unsure;     /* REMOTE: the connection ended before it did */
+    bool end_pending;      /* REMOTE: the other node has been asked to end it */
     bool ping_pending;
     struct tdm__id home;      /* the node that asked for it; none when that is this one */
     struct tdm__timer *timer; /* ENDING: kills what does not leave.  RESTARTING: starts it */
@@ -131,6 +134,11 @@ void tdm__node_actors_tell_enders(struct tdm__node *node);
 void tdm__actor_entry_place(struct actor_entry *entry);
 /* Gives back its place and its name; takes those who wait for its end along. */
 void tdm__actor_entry_give_place_back(struct actor_entry *entry);
+/* The grants of places on their way back that the store may not know any more; `grants` NULL:
+ * only how many. */
+uint32_t tdm__node_releases_lost(const struct tdm__node *node, struct tdm__grant *grants);
+/* Does it hold one on this node? */
+bool tdm__actor_entry_has_place(const struct actor_entry *entry);
 /* May it have one more process? */
 bool tdm__actor_entry_may_restart(const struct actor_entry *entry);
 

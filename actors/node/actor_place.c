@@ -11,6 +11,12 @@
 
 enum { PLACE_DEADLINE_MS = 10000 };
 
+bool tdm__actor_entry_has_place(const struct actor_entry *entry)
+{
+    return entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE ||
+           entry->state == ACTOR_RESTARTING || entry->state == ACTOR_ENDING;
+}
+
 bool tdm__actor_entry_may_restart(const struct actor_entry *entry)
 {
     int32_t most = entry->spec->max_restarts;
@@ -26,10 +32,13 @@ struct release {
     struct release *next;
     struct tdm__node *node; /* borrowed */
     struct tdm__actor_record record;
+    bool record_is_lost;    /* maybe: it has to be there to be given back */
+    bool sent;              /* to the store, which has not answered */
     struct waiter *waiters; /* who killed it: told when its name is free */
 };
 
 static void release_send(struct release *release);
+static void written_for_release(void *arg, tdm_status status, const char *detail);
 
 static void tell_killers(struct release *release)
 {
@@ -67,25 +76,62 @@ static void given_back(void *arg, tdm_status status, const char *detail)
                  detail);
     }
     tell_killers(release); /* however it went: the actor itself is gone */
-    if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !release->node->stopping) {
+    release->sent = false;
+    if (release->record_is_lost && !release->node->stopping) {
+        release_send(release); /* the node, joining again, has counted it once more */
+    } else if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !release->node->stopping) {
         release_send(release);
     } else {
         release_over(release);
     }
 }
 
-static void release_send(struct release *release)
+static bool must_join_first(const struct tdm__node *node)
+{
+    return tdm__node_is_joining(node) && !node->stopping;
+}
+
+static tdm_status release_ask(struct release *release)
 {
     const struct tdm__node *node = release->node;
+    int64_t deadline_ms = tdm__deadline_in(PLACE_DEADLINE_MS);
 
-    if (node->store == NULL) {
+    return release->record_is_lost
+               ? tdm__reserve_again(node->loop, node->store, &release->record, deadline_ms,
+                                    written_for_release, release)
+               : tdm__release_actor(node->loop, node->store, &release->record, deadline_ms,
+                                    given_back, release);
+}
+
+static void release_send(struct release *release)
+{
+    if (release->node->store == NULL) {
         release_over(release); /* the node stops; its lease gives back what it held */
-    } else if (tdm__release_actor(node->loop, node->store, &release->record,
-                                  tdm__deadline_in(PLACE_DEADLINE_MS), given_back,
-                                  release) != TDM_OK) {
+        return;
+    }
+    if (release->record_is_lost && must_join_first(release->node)) {
+        return; /* tdm__node_actors_rewrite() sends it */
+    }
+    release->sent = true;
+    if (release_ask(release) != TDM_OK) {
         tdm__log(TDM__ERROR, "actors", "a place is not given back: %s", tdm_error_detail());
         release_over(release);
     }
+}
+
+/* However it went: what is not there cannot be given back. */
+static void written_for_release(void *arg, tdm_status status, const char *detail)
+{
+    struct release *release = arg;
+
+    (void)detail;
+    if (status == TDM_E_STORE && release->node->stopping) {
+        release_over(release);
+        return;
+    }
+    release->sent = false;
+    release->record_is_lost = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
+    release_send(release);
 }
 
 static void take_killers(struct actor_entry *entry, struct release *release)
@@ -113,8 +159,11 @@ void tdm__actor_entry_give_place_back(struct actor_entry *entry)
         tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
         return;
     }
-    *release =
-        (struct release){entry->node->actors->releases, entry->node, entry->record, NULL};
+    *release = (struct release){.next = entry->node->actors->releases,
+                                .node = entry->node,
+                                .record = entry->record,
+                                .record_is_lost = entry->record_is_lost || entry->rewriting};
+    entry->record_is_lost = false;
     take_killers(entry, release);
     entry->node->actors->releases = release;
     release_send(release);
@@ -172,7 +221,8 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
 {
     bool may_come_free = status == TDM_E_AGAIN || status == TDM_E_STORE ||
                          status == TDM_E_TIMEOUT ||
-                         (entry->incarnation > 0 && status == TDM_E_NO_RESOURCES);
+                         (status == TDM_E_NO_RESOURCES &&
+                          (entry->incarnation > 0 || tdm__node_lease_was_lost(entry->node)));
     char text[512];
 
     if (may_come_free && !entry->unwanted && !entry->node->stopping) {
@@ -229,6 +279,108 @@ void tdm__actor_entry_place(struct actor_entry *entry)
         tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }
+
+/* ---- written again ---------------------------------------------------------------------- */
+
+struct rewriting {
+    struct tdm__node *node;
+    struct tdm__id actor;
+};
+
+static void rewritten(void *arg, tdm_status status, const char *detail)
+{
+    struct rewriting rewriting = *(struct rewriting *)arg;
+    struct actor_entry *entry = rewriting.node->actors == NULL
+                                    ? NULL
+                                    : tdm__actor_entry_find(rewriting.node, &rewriting.actor);
+
+    free(arg);
+    if (entry == NULL) {
+        return;
+    }
+    entry->rewriting = false;
+    if (status == TDM_OK) {
+        entry->record_is_lost = false;
+    } else if (status == TDM_E_EXISTS ||
+               (status == TDM_E_NOT_FOUND &&
+                tdm__clock_ms() - entry->lost_since_ms > 2 * TDM__NODE_LEASE_MS)) {
+        tdm__log(TDM__WARN, "actors", "actor %s is stopped: the store lost it, and %s",
+                 entry->label, detail);
+        (void)snprintf(entry->failure, sizeof(entry->failure),
+                       "the cluster's store lost its record, and %.400s", detail);
+        entry->record_is_lost = false;
+        tdm__actor_entry_end(entry, true);
+    }
+}
+
+static void rewrite(struct actor_entry *entry)
+{
+    struct tdm__node *node = entry->node;
+    struct rewriting *rewriting = malloc(sizeof(*rewriting));
+
+    if (rewriting == NULL) {
+        return; /* again in a second */
+    }
+    *rewriting = (struct rewriting){node, entry->spec->id};
+    entry->rewriting =
+        tdm__reserve_again(node->loop, node->store, &entry->record,
+                           tdm__deadline_in(PLACE_DEADLINE_MS), rewritten, rewriting) == TDM_OK;
+    if (!entry->rewriting) {
+        free(rewriting);
+    }
+}
+
+void tdm__node_actors_records_lost(struct tdm__node *node)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (tdm__actor_entry_has_place(entry) && !entry->place_is_lost) {
+            entry->record_is_lost = true;
+            entry->lost_since_ms = tdm__clock_ms();
+        }
+    }
+    for (struct release *release = node->actors->releases; release != NULL;
+         release = release->next) {
+        release->record_is_lost = true;
+    }
+}
+
+uint32_t tdm__node_releases_lost(const struct tdm__node *node, struct tdm__grant *grants)
+{
+    uint32_t count = 0;
+
+    for (const struct release *release = node->actors->releases; release != NULL;
+         release = release->next) {
+        if (release->record_is_lost && tdm__id_is_none(&release->record.group)) {
+            if (grants != NULL) {
+                grants[count] = release->record.grant;
+            }
+            count++;
+        }
+    }
+    return count;
+}
+
+void tdm__node_actors_rewrite(struct tdm__node *node)
+{
+    struct release *next;
+
+    if (must_join_first(node)) {
+        return;
+    }
+    for (struct release *release = node->actors->releases; release != NULL; release = next) {
+        next = release->next;
+        if (release->record_is_lost && !release->sent) {
+            release_send(release);
+        }
+    }
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        if (entry->record_is_lost && !entry->rewriting && !node->stopping) {
+            rewrite(entry);
+        }
+    }
+}
+
+/* ---- another try ------------------------------------------------------------------------ */
 
 void tdm__node_actors_retry(struct tdm__node *node)
 {

@@ -186,19 +186,16 @@ void tdm__node_actors_destroy(struct tdm__node *node)
 struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out)
 {
     struct tdm__grant *grants;
-    uint32_t count = 0;
+    uint32_t count = tdm__node_releases_lost(node, NULL);
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
         count++;
     }
     grants = calloc(count + 1, sizeof(*grants));
     TDM_ASSERT(grants != NULL);
-    *count_out = 0;
+    *count_out = tdm__node_releases_lost(node, grants);
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        bool has_place = entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE ||
-                         entry->state == ACTOR_RESTARTING || entry->state == ACTOR_ENDING;
-
-        if (has_place && tdm__id_is_none(&entry->record.group)) {
+        if (tdm__actor_entry_has_place(entry) && tdm__id_is_none(&entry->record.group)) {
             grants[(*count_out)++] = entry->record.grant;
         }
     }

@@ -20,11 +20,15 @@ struct group {
     struct tdm__resources *wanted; /* owned, until it is held */
     uint32_t bundles_count;
     enum tdm_placement_strategy strategy;
-    struct tdm__incoming *incoming; /* who waits for it to be held; NULL afterwards */
-    struct tdm__incoming *removal;  /* who waits for it to be gone; may be NULL */
-    struct tdm__timer *timer;       /* ends the waiting */
-    char why[512];                  /* it does not fit now */
-    bool planning;                  /* a reservation is under way */
+    struct tdm__incoming *incoming;  /* who waits for it to be held; NULL afterwards */
+    struct tdm__incoming *removal;   /* who waits for it to be gone; may be NULL */
+    struct tdm__timer *timer;        /* ends the waiting */
+    char why[512];                   /* it does not fit now */
+    struct tdm__group_record record; /* owned; its places, once it is held */
+    bool record_is_lost; /* this node joined again: the store may not know it any more */
+    bool rewriting;      /* and is being told */
+    int64_t lost_since_ms;
+    bool planning; /* a reservation is under way */
     bool held;
     bool unwanted;
 };
@@ -42,6 +46,7 @@ static void group_free(struct group *group)
     }
     *place = group->next;
     tdm__timer_destroy(group->timer);
+    tdm__group_record_fini(&group->record);
     free(group->wanted);
     free(group);
 }
@@ -157,14 +162,25 @@ static void answer_held(struct group *group, const struct tdm__group_record *rec
     tdm_writer_destroy(writer);
 }
 
+/* Without them it is lost with the store's data, and nothing else. */
+static void keep_places(struct group *group, const struct tdm__group_record *record)
+{
+    if (tdm__group_record_copy(record, &group->record) != TDM_OK) {
+        tdm__log(TDM__WARN, "groups", "a group's places are not kept: %s", tdm_error_detail());
+    }
+}
+
 static void planned(void *arg, tdm_status status, const char *detail,
                     const struct tdm__group_record *record)
 {
     struct group *group = arg;
+    bool may_come_free = status == TDM_E_AGAIN || (status == TDM_E_NO_RESOURCES &&
+                                                   tdm__node_lease_was_lost(group->node));
 
     group->planning = false;
     if (status == TDM_OK) {
         group->held = true;
+        keep_places(group, record);
         if (group->incoming != NULL) {
             answer_held(group, record);
             group->incoming = NULL;
@@ -174,7 +190,7 @@ static void planned(void *arg, tdm_status status, const char *detail,
             group->unwanted = false;
             group_remove(group);
         }
-    } else if (status == TDM_E_AGAIN && !group->unwanted) {
+    } else if (may_come_free && !group->unwanted) {
         (void)snprintf(group->why, sizeof(group->why), "%s", detail);
     } else {
         group_fails(group, status, detail);
@@ -203,6 +219,73 @@ void tdm__node_groups_retry(struct tdm__node *node)
         next = group->next;
         if (!group->held && !group->planning && !group->unwanted) {
             group_plan(group);
+        }
+    }
+}
+
+/* ---- written again ---------------------------------------------------------------------- */
+
+struct rewriting {
+    struct tdm__node *node;
+    struct tdm__id id;
+};
+
+static void rewritten(void *arg, tdm_status status, const char *detail)
+{
+    struct rewriting rewriting = *(struct rewriting *)arg;
+    struct group *group = rewriting.node->groups == NULL ? NULL : rewriting.node->groups->all;
+
+    free(arg);
+    while (group != NULL && !tdm__id_equal(&group->id, &rewriting.id)) {
+        group = group->next;
+    }
+    if (group == NULL) {
+        return;
+    }
+    group->rewriting = false;
+    if (status == TDM_OK) {
+        group->record_is_lost = false;
+    } else {
+        tdm__log(TDM__INFO, "groups", "writing a lost group again: %s", detail);
+    }
+}
+
+static void rewrite(struct group *group)
+{
+    struct tdm__node *node = group->node;
+    struct rewriting *rewriting = malloc(sizeof(*rewriting));
+    bool without_lost = tdm__clock_ms() - group->lost_since_ms > TDM__NODE_LEASE_MS;
+
+    if (rewriting == NULL) {
+        return; /* again in a second */
+    }
+    *rewriting = (struct rewriting){node, group->id};
+    group->rewriting = tdm__reserve_group_again(
+                           node->loop, node->store, &group->id, &group->record, without_lost,
+                           tdm__deadline_in(STORE_DEADLINE_MS), rewritten, rewriting) == TDM_OK;
+    if (!group->rewriting) {
+        free(rewriting);
+    }
+}
+
+void tdm__node_groups_records_lost(struct tdm__node *node)
+{
+    for (struct group *group = node->groups->all; group != NULL; group = group->next) {
+        if (group->held && !group->unwanted && group->record.bundles_count > 0) {
+            group->record_is_lost = true;
+            group->lost_since_ms = tdm__clock_ms();
+        }
+    }
+}
+
+void tdm__node_groups_rewrite(struct tdm__node *node)
+{
+    if (tdm__node_is_joining(node)) {
+        return;
+    }
+    for (struct group *group = node->groups->all; group != NULL; group = group->next) {
+        if (group->record_is_lost && !group->rewriting && !group->unwanted) {
+            rewrite(group);
         }
     }
 }

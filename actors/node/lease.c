@@ -20,6 +20,8 @@ struct tdm__node_lease {
     int64_t asked_ms;   /* when the renewal under way was asked for */
     int64_t renewed_ms; /* when the last one that succeeded was */
     int64_t steady_ms;  /* since when all have succeeded */
+    int64_t lost_ms;    /* when the store last did not know this node any more; 0: never */
+    bool joining;       /* again: the store does not know this node, or not for certain */
     bool renewing;
     bool looking;
     bool sweep_is_due; /* dead nodes may have left records */
@@ -29,13 +31,26 @@ struct tdm__node_lease {
 
 /* ---- its own ---------------------------------------------------------------------------- */
 
+bool tdm__node_is_joining(const struct tdm__node *node)
+{
+    return node->lease != NULL && node->lease->joining;
+}
+
+static void has_joined(struct tdm__node *node)
+{
+    node->lease->renewed_ms = node->lease->asked_ms;
+    node->lease->joining = false;
+    tdm__node_groups_rewrite(node);
+    tdm__node_actors_rewrite(node);
+}
+
 static void rejoined(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
 
     node->lease->renewing = false;
     if (status == TDM_OK) {
-        node->lease->renewed_ms = node->lease->asked_ms;
+        has_joined(node);
     } else {
         tdm__log(TDM__ERROR, "node", "joining again: %s: %s", tdm_strerror(status), detail);
     }
@@ -44,9 +59,13 @@ static void rejoined(void *arg, tdm_status status, const char *detail)
 static void rejoin(struct tdm__node *node)
 {
     uint32_t grants_count;
-    struct tdm__grant *grants = tdm__node_actor_grants(node, &grants_count);
+    struct tdm__grant *grants;
 
+    node->lease->joining = true;
     node->lease->renewing = true;
+    tdm__node_groups_records_lost(node);
+    tdm__node_actors_records_lost(node);
+    grants = tdm__node_actor_grants(node, &grants_count);
     if (tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, grants,
                           grants_count, tdm__deadline_in(STORE_DEADLINE_MS), rejoined,
                           node) != TDM_OK) {
@@ -63,12 +82,16 @@ static void renewed(void *arg, tdm_status status)
     lease->renewing = false;
     if (status == TDM_OK) {
         lease->renewed_ms = lease->asked_ms;
+        if (lease->joining) {
+            has_joined(node); /* only the answer was lost */
+        }
         return;
     }
     lease->steady_ms = tdm__clock_ms();
     if (status == TDM_E_CONFLICT) {
         tdm__log(TDM__WARN, "node", "the lease of node %s was lost: joining again",
                  node->record.name);
+        lease->lost_ms = tdm__clock_ms();
         rejoin(node);
     } else {
         tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
@@ -95,6 +118,12 @@ static void renew(struct tdm__node *node)
     node->lease->asked_ms = tdm__clock_ms();
     node->store->ops->commit(node->store, writes, 2, tdm__deadline_in(TDM__NODE_LEASE_MS),
                              renewed, node);
+}
+
+bool tdm__node_lease_was_lost(const struct tdm__node *node)
+{
+    return node->lease != NULL && node->lease->lost_ms != 0 &&
+           tdm__clock_ms() - node->lease->lost_ms < TDM__NODE_LEASE_MS;
 }
 
 static bool owns_store(const struct tdm__node *node)
@@ -145,6 +174,7 @@ static void check_others(struct tdm__node *node, const struct tdm__node_record *
         node->lease->sweep_is_due = true;
     }
     node->lease->others_count = nodes_count;
+    tdm__node_peers_check(node, nodes, nodes_count);
     tdm__node_actors_check_nodes(node, nodes, nodes_count);
     sweep(node, nodes);
 }
@@ -179,6 +209,8 @@ static void on_timer(void *arg)
     tdm__node_early_questions(node, tdm__clock_ms());
     tdm__node_actors_retry(node); /* another node may have freed what is wanted here */
     tdm__node_groups_retry(node);
+    tdm__node_groups_rewrite(node);
+    tdm__node_actors_rewrite(node);
     if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !owns_store(node)) {
         tdm__node_actors_fence(node);
     }

@@ -67,6 +67,12 @@ void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node
 /* This node's lease is about to end: stops what others may take over then, which is actors with
  * names, with GPUs, and those that are restarted. */
 void tdm__node_actors_fence(struct tdm__node *node);
+/* This node joins again, maybe because the store has lost its data: once it has joined
+ * tdm__node_…_rewrite() write the records of what lives here again, until they are there. */
+void tdm__node_actors_records_lost(struct tdm__node *node);
+void tdm__node_actors_rewrite(struct tdm__node *node);
+void tdm__node_groups_records_lost(struct tdm__node *node);
+void tdm__node_groups_rewrite(struct tdm__node *node);
 /* Resources came free: actors that wait for some are tried again. */
 void tdm__node_actors_retry(struct tdm__node *node);
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer);
@@ -96,11 +102,19 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
 void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
                          const char *method, const struct tdm__id *actor, int64_t deadline_ms,
                          tdm__reply_fn *fn, void *arg);
+/* These nodes are there: connections to others are ended, and with them whatever waits for an
+ * answer from there.  So no call between daemons outlives a lease, deadline or not. */
+void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
+                           uint32_t nodes_count);
 
 /* ---- this node's lease, and the others' (lease.c) --------------------------------------- */
 
 tdm_status tdm__node_lease_create(struct tdm__node *node);
 void tdm__node_lease_destroy(struct tdm__node *node);
+bool tdm__node_is_joining(const struct tdm__node *node);
+/* The store was lost a moment ago: other nodes may not have joined again yet, so what no node
+ * has now is not what no node will have. */
+bool tdm__node_lease_was_lost(const struct tdm__node *node);
 
 /* For tdm__services_add. */
 extern const struct tdm__service_ops tdm__node_service;

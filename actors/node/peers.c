@@ -5,6 +5,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,32 @@ void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
     memcpy(packed + 3, actor->bytes, sizeof(actor->bytes));
     tdm__node_forward(node, other, method, (struct tdm_bytes){packed, sizeof(packed)},
                       deadline_ms, fn, arg);
+}
+
+static bool is_among(const struct tdm__id *id, const struct tdm__node_record *nodes,
+                     uint32_t nodes_count)
+{
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        if (tdm__id_equal(&nodes[i].id, id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
+                           uint32_t nodes_count)
+{
+    struct peer *next;
+
+    for (struct peer *peer = node->peers->all; peer != NULL; peer = next) {
+        next = peer->next;
+        if (!is_among(&peer->id, nodes, nodes_count)) {
+            tdm__log(TDM__INFO, "peers", "node %s is lost: ending the connection to it",
+                     peer->name);
+            tdm__conn_close(peer->conn);
+        }
+    }
 }
 
 tdm_status tdm__node_peers_create(struct tdm__node *node)

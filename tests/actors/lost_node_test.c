@@ -112,6 +112,53 @@ static void its_node_restarts_it_and_its_home_learns_of_its_death(void **state)
     tdm_actor_destroy(actor);
 }
 
+/* Its daemon is stopped for longer than its lease lasts, while its workers go on. */
+static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **state)
+{
+    struct tdm_actor_options options = {.name = "wanderer", .max_restarts = -1};
+    struct tdm_runtime_info here;
+    struct tdm_actor_info there;
+    tdm_actor *scout = make_there(&(struct tdm_actor_options){0});
+    tdm_actor *actor;
+    tdm_actor *found;
+    char node_id[33];
+    uint64_t incarnation;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &here);
+    tdm_actor_describe(scout, &there);
+    options.scheduling = TDM_SCHEDULE_NODE_SOFT;
+    options.node_id = there.node_id;
+    actor = world_create(runtime, &options);
+    tdm_actor_describe(actor, &there);
+    assert_string_not_equal(there.node_id, here.node_id);
+    assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
+    assert_int_equal(fate(actor, node_id, &incarnation), TDM_OK); /* though nothing closed */
+    assert_string_equal(node_id, here.node_id);
+    assert_int_equal(incarnation, 1);
+    assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
+    assert_true(world_process_ends(there.pid, PATIENCE_MS));
+    assert_int_equal(tdm_actor_find(runtime, "wanderer", PATIENCE_MS, &found), TDM_OK);
+    assert_int_not_equal(world_ask_int(found, "pid"), there.pid);
+    tdm_actor_destroy(found);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+    tdm_actor_destroy(scout);
+    for (int i = 0; i < 200; i++) { /* it has joined again */
+        actor = NULL;
+        assert_int_equal(
+            tdm_actor_create(runtime, "tester",
+                             &(struct tdm_actor_options){.labels = {"side=second"}}, &actor,
+                             ""),
+            TDM_OK);
+        if (tdm_actor_wait_ready(actor, PATIENCE_MS) == TDM_OK) {
+            i = 200;
+        }
+        tdm_actor_destroy(actor);
+        (void)poll(NULL, 0, i < 200 ? 50 : 0);
+    }
+}
+
 /* The last test: the second node is gone afterwards. */
 static void a_lost_nodes_actors_return_on_another(void **state)
 {
@@ -154,6 +201,7 @@ int main(void)
         cmocka_unit_test(labels_lead_to_the_node),
         cmocka_unit_test(a_name_is_free_when_the_kill_was_answered),
         cmocka_unit_test(its_node_restarts_it_and_its_home_learns_of_its_death),
+        cmocka_unit_test(a_node_that_comes_back_ends_what_was_made_anew_elsewhere),
         cmocka_unit_test(a_lost_nodes_actors_return_on_another),
     };
     int failed = 1;

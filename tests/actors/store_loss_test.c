@@ -1,0 +1,184 @@
+/* store_loss_test.c - the cluster's Redis forgets everything, and the nodes tell it again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/actor_world.h"
+#include "tests/support/two_nodes.h"
+
+#include <hiredis/hiredis.h>
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static struct two_nodes cluster;
+static tdm_runtime *runtime; /* a driver of the first */
+
+/* As a server does that was started anew without its files. */
+static void forget_everything(void)
+{
+    const char *path = tdm__redis_embedded_url(cluster.redis.server) + strlen("unix://");
+    redisContext *context = redisConnectUnix(path);
+    static const char *const commands[] = {"FLUSHALL", "FUNCTION FLUSH",
+                                           "CLIENT KILL TYPE normal SKIPME yes"};
+
+    assert_non_null(context);
+    assert_int_equal(context->err, 0);
+    for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {
+        redisReply *reply = redisCommand(context, commands[i]);
+
+        assert_non_null(reply);
+        assert_int_not_equal(reply->type, REDIS_REPLY_ERROR);
+        freeReplyObject(reply);
+    }
+    redisFree(context);
+}
+
+/* Until the nodes have told it again. */
+static void wait_for_name(const char *name)
+{
+    tdm_actor *actor;
+    tdm_status status;
+
+    for (int i = 0;; i++) {
+        status = tdm_actor_find(runtime, name, PATIENCE_MS, &actor);
+        if (status == TDM_OK) {
+            break;
+        }
+        if (status != TDM_E_NOT_FOUND || i == 200) {
+            fail_msg("%s: %s: %s", name, tdm_strerror(status), tdm_error_detail());
+        }
+        (void)poll(NULL, 0, 50);
+    }
+    assert_int_equal(world_call(actor, "pid", NULL), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+/* Both GPUs of both nodes can be had: nothing is held that should not be. */
+static void expect_all_free(void)
+{
+    static const char *const sides[] = {"side=first", "side=second"};
+
+    for (int i = 0; i < 2; i++) {
+        tdm_actor *all = world_create(
+            runtime, &(struct tdm_actor_options){.num_gpus = 2, .labels = {sides[i]}});
+
+        assert_int_equal(tdm_actor_kill(all, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(all);
+    }
+}
+
+static void names_and_places_are_as_before(void **state)
+{
+    tdm_actor *here =
+        world_create(runtime, &(struct tdm_actor_options){.name = "here", .num_gpus = 1});
+    tdm_actor *there = world_create(
+        runtime,
+        &(struct tdm_actor_options){.name = "there", .num_gpus = 1, .labels = {"side=second"}});
+    int64_t pid = world_ask_int(there, "pid");
+    tdm_actor *twin;
+
+    (void)state;
+    forget_everything();
+    assert_int_equal(world_ask_int(there, "pid"), pid); /* calls need no store */
+    wait_for_name("there");
+    wait_for_name("here");
+    assert_int_equal(world_ask_int(there, "pid"), pid);
+    assert_int_equal(tdm_actor_create(runtime, "tester",
+                                      &(struct tdm_actor_options){.name = "there"}, &twin, ""),
+                     TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(twin, PATIENCE_MS), TDM_E_EXISTS);
+    tdm_actor_destroy(twin);
+    assert_int_equal(tdm_actor_kill(here, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(there, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(here);
+    tdm_actor_destroy(there);
+    expect_all_free();
+}
+
+static void a_group_and_its_actors_are_as_before(void **state)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
+    tdm_placement_group *group;
+    tdm_actor *actors[2];
+    tdm_actor *more;
+
+    (void)state;
+    assert_int_equal(
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, PATIENCE_MS, &group),
+        TDM_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        actors[i] = world_create(
+            runtime,
+            &(struct tdm_actor_options){
+                .name = i == 0 ? "left" : "right", .num_gpus = 1, .group = group, .bundle = i});
+    }
+    forget_everything();
+    wait_for_name("left");
+    wait_for_name("right");
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tdm_actor_options options = {.num_gpus = 1, .group = group, .bundle = i};
+
+        more = world_create(runtime, &options); /* the second half of the bundle, and no more */
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actors[i], ""), TDM_OK);
+        assert_int_equal(tdm_actor_wait_ready(actors[i], 100), TDM_E_TIMEOUT);
+        tdm_actor_destroy(more);
+        tdm_actor_destroy(actors[i]);
+    }
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    expect_all_free();
+}
+
+static void what_ends_before_it_was_told_again_gives_its_place_back(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        tdm_actor *actor = world_create(
+            runtime,
+            &(struct tdm_actor_options){.name = "brief",
+                                        .num_gpus = 2,
+                                        .labels = {i < 2 ? "side=first" : "side=second"}});
+
+        forget_everything();
+        if (i % 2 == 1) {
+            (void)poll(NULL, 0, 900); /* about when its node notices */
+        }
+        assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(actor);
+        expect_all_free();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_and_places_are_as_before),
+        cmocka_unit_test(a_group_and_its_actors_are_as_before),
+        cmocka_unit_test(what_ends_before_it_was_told_again_gives_its_place_back),
+    };
+    int failed = 1;
+
+    if (getenv("TANDEM_WORKER") != NULL) {
+        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+    }
+    world_prepare();
+    if (two_nodes_open(&cluster) == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+
+        options.address = cluster.first.address;
+        if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
+            failed = cmocka_run_group_tests(tests, NULL, NULL);
+        }
+    }
+    if (runtime == NULL) {
+        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
+    }
+    tdm_runtime_stop(runtime);
+    two_nodes_close(&cluster);
+    return failed + world_tidy();
+}
