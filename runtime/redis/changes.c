@@ -23,10 +23,10 @@ struct tdm__redis_changes {
     struct tdm__redis_link *link; /* owned */
     struct tdm__timer *timer;     /* owned: the next heartbeat */
     struct tdm__redis_command subscribe;
-    const struct tdm__watchers *watchers; /* borrowed */
-    struct tdm__outcomes *outcomes;       /* borrowed */
+    struct tdm__redis_changes_options options;
     bool subscribed;
-    bool confirmed; /* since the last heartbeat */
+    bool was_subscribed; /* ever */
+    bool confirmed;      /* since the last heartbeat */
 };
 
 /* One key per line; what is no key is nobody's. */
@@ -40,7 +40,7 @@ static void tell_keys(struct tdm__redis_changes *changes, const char *lines)
         if (tdm__store_is_key(lines, bytes)) {
             memcpy(key, lines, bytes);
             key[bytes] = '\0';
-            tdm__watchers_tell(changes->watchers, changes->outcomes, key);
+            tdm__watchers_tell(changes->options.watchers, changes->options.outcomes, key);
         }
         lines += bytes + (lines[bytes] == '\n');
     }
@@ -66,9 +66,15 @@ static void on_message(redisAsyncContext *context, void *answer, void *arg)
         return;
     }
     changes->confirmed = true;
-    if (!changes->subscribed) {
-        changes->subscribed = true;
-        tdm__watchers_tell_prefixes(changes->watchers, changes->outcomes);
+    if (changes->subscribed) {
+        return;
+    }
+    changes->subscribed = true;
+    if (changes->was_subscribed) {
+        tdm__watchers_tell_prefixes(changes->options.watchers, changes->options.outcomes);
+    } else {
+        changes->was_subscribed = true;
+        changes->options.subscribed(changes->options.arg);
     }
 }
 
@@ -109,9 +115,8 @@ static void on_lost(void *arg)
 static const struct tdm__redis_link_ops link_ops = {.ready = on_ready, .lost = on_lost};
 
 tdm_status tdm__redis_changes_create(struct tdm__loop *loop,
-                                     const struct tdm__redis_address *address, const char *base,
-                                     const struct tdm__watchers *watchers,
-                                     struct tdm__outcomes *outcomes,
+                                     const struct tdm__redis_address *address,
+                                     const struct tdm__redis_changes_options *options,
                                      struct tdm__redis_changes **changes_out)
 {
     struct tdm__redis_changes *changes = calloc(1, sizeof(*changes));
@@ -120,9 +125,8 @@ tdm_status tdm__redis_changes_create(struct tdm__loop *loop,
     if (changes == NULL) {
         return tdm__fail(TDM_E_NOMEM, "redis subscription");
     }
-    changes->watchers = watchers;
-    changes->outcomes = outcomes;
-    status = tdm__redis_command_subscribe(base, &changes->subscribe);
+    changes->options = *options;
+    status = tdm__redis_command_subscribe(options->base, &changes->subscribe);
     if (status == TDM_OK) {
         status = tdm__timer_create(loop, on_heartbeat, changes, &changes->timer);
     }
@@ -150,7 +154,7 @@ void tdm__redis_changes_destroy(struct tdm__redis_changes *changes)
     free(changes);
 }
 
-bool tdm__redis_changes_is_subscribed(const struct tdm__redis_changes *changes)
+bool tdm__redis_changes_was_subscribed(const struct tdm__redis_changes *changes)
 {
-    return changes->subscribed;
+    return changes->was_subscribed;
 }

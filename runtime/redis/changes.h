@@ -11,14 +11,20 @@
 /* A connection of its own: on a subscribed one no other command is possible. */
 struct tdm__redis_changes;
 
-/* `watchers` and `outcomes` are borrowed. */
+/* What a subscription tells, and to whom; all is borrowed. */
+struct tdm__redis_changes_options {
+    const char *base; /* prefix of all keys */
+    const struct tdm__watchers *watchers;
+    struct tdm__outcomes *outcomes;
+    void (*subscribed)(void *arg); /* for the first time */
+    void *arg;
+};
 tdm_status tdm__redis_changes_create(struct tdm__loop *loop,
-                                     const struct tdm__redis_address *address, const char *base,
-                                     const struct tdm__watchers *watchers,
-                                     struct tdm__outcomes *outcomes,
+                                     const struct tdm__redis_address *address,
+                                     const struct tdm__redis_changes_options *options,
                                      struct tdm__redis_changes **changes_out);
 void tdm__redis_changes_destroy(struct tdm__redis_changes *changes); /* NULL is allowed */
-/* From the moment it is, no change is missed without its prefix being told. */
-bool tdm__redis_changes_is_subscribed(const struct tdm__redis_changes *changes);
+/* Has it ever been?  From that moment on no change is missed without its prefix being told. */
+bool tdm__redis_changes_was_subscribed(const struct tdm__redis_changes *changes);
 
 #endif

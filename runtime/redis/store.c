@@ -61,7 +61,7 @@ struct redis_store {
     struct tdm__redis_address address;
     char base[BASE_BYTES]; /* prefix of all keys */
     struct tdm__redis_link *link;
-    struct tdm__redis_changes *changes;
+    struct tdm__redis_changes *changes; /* NULL until somebody watches */
     struct tdm__outcomes *outcomes;
     struct tdm__watchers watchers;
     struct operation_list waiting; /* by sequence */
@@ -251,11 +251,18 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 
 /* ---- sending and deadlines -------------------------------------------------------------- */
 
+/* Who watches is told what is read and written from then on: so that waits. */
+static bool is_subscribing(const struct redis_store *redis)
+{
+    return redis->changes != NULL && !tdm__redis_changes_was_subscribed(redis->changes);
+}
+
 static void send_waiting(struct redis_store *redis)
 {
     struct operation *operation;
 
-    while (!redis->loading && (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
+    while (!redis->loading && !is_subscribing(redis) &&
+           (operation = TAILQ_FIRST(&redis->waiting)) != NULL) {
         TAILQ_REMOVE(&redis->waiting, operation, entry);
         if (!send_operation(operation)) {
             TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
@@ -364,12 +371,27 @@ static void redis_commit(struct tdm__store *store, const struct tdm__write *writ
     submit(redis, operation, status);
 }
 
+static void send_waiting_after(void *arg)
+{
+    send_waiting(arg);
+}
+
+/* No subscription without a watcher: each commit of the cluster would wake this process. */
 static tdm_status redis_watch(struct tdm__store *store, const char *prefix,
                               tdm__store_changed_fn *fn, void *arg)
 {
     struct redis_store *redis = (struct redis_store *)store;
+    struct tdm__redis_changes_options options = {.base = redis->base,
+                                                 .watchers = &redis->watchers,
+                                                 .outcomes = redis->outcomes,
+                                                 .subscribed = send_waiting_after,
+                                                 .arg = redis};
 
-    return tdm__watchers_add(&redis->watchers, prefix, fn, arg);
+    TDM_TRY(tdm__watchers_add(&redis->watchers, prefix, fn, arg));
+    if (redis->changes != NULL) {
+        return TDM_OK;
+    }
+    return tdm__redis_changes_create(redis->loop, &redis->address, &options, &redis->changes);
 }
 
 static void redis_close(struct tdm__store *store)
@@ -433,15 +455,11 @@ static tdm_status start(struct redis_store *redis)
     survive_broken_pipes();
     TDM_TRY(tdm__outcomes_create(redis->loop, &redis->outcomes));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
-    TDM_TRY(
-        tdm__redis_link_create(redis->loop, &redis->address, &link_ops, redis, &redis->link));
-    return tdm__redis_changes_create(redis->loop, &redis->address, redis->base,
-                                     &redis->watchers, redis->outcomes, &redis->changes);
+    return tdm__redis_link_create(redis->loop, &redis->address, &link_ops, redis, &redis->link);
 }
 
 /* The first read, of nothing: it finds out whether our library is there. */
 struct probe {
-    struct redis_store *redis;
     bool ended;
     tdm_status status;
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -461,25 +479,17 @@ static void on_probe(void *arg, tdm_status status, const struct tdm__record *rec
 
 static bool is_open(void *arg)
 {
-    const struct probe *probe = arg;
-
-    return probe->ended &&
-           (probe->status != TDM_OK || tdm__redis_changes_is_subscribed(probe->redis->changes));
+    return ((const struct probe *)arg)->ended;
 }
 
 static tdm_status wait_until_open(struct redis_store *redis, int64_t timeout_ms)
 {
-    struct probe probe = {.redis = redis};
+    struct probe probe = {.ended = false};
     int64_t deadline_ms = tdm__deadline_in(timeout_ms);
 
     redis_read(&redis->store, NULL, 0, deadline_ms, on_probe, &probe);
-    while (!is_open(&probe)) {
-        bool late = tdm__loop_run(redis->loop, is_open, &probe, deadline_ms) != TDM_OK;
-
-        if (late && probe.ended) {
-            return tdm__fail(TDM_E_STORE, "%s: no subscription within %lld ms",
-                             redis->address.text, (long long)timeout_ms);
-        }
+    while (!probe.ended) { /* it ends by its deadline, whatever the loop's says */
+        (void)tdm__loop_run(redis->loop, is_open, &probe, deadline_ms);
     }
     return probe.status == TDM_OK ? TDM_OK : tdm__fail(probe.status, "%s", probe.detail);
 }
