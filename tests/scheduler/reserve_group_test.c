@@ -97,6 +97,49 @@ static void a_node_that_joins_again_keeps_its_bundles(void **state)
     assert_int_equal(reserve_world_group(&world, &other, 1, 2, TDM_PACK), TDM_OK);
 }
 
+static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 1);
+    struct tdm__id two = reserve_world_join(&world, "two", 1);
+    struct tdm__id other;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(tdm__id_make(&other), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_world_forget(&world, tdm__store_key("group", &group, key));
+    reserve_world_lose(&world, &one);
+    reserve_world_lose(&world, &two);
+    reserve_world_join_again(&world, &one, "one", 1, NULL, 0);
+    assert_int_equal(reserve_world_group_again(&world, &group, false), TDM_E_AGAIN);
+    reserve_world_join_again(&world, &two, "two", 1, NULL, 0);
+    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+        assert_int_equal(reserve_world_group_again(&world, &group, false), TDM_OK);
+    }
+    assert_int_equal(reserve_world_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
+static void a_group_returns_without_the_node_that_does_not(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 1);
+    struct tdm__id two = reserve_world_join(&world, "two", 1);
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_world_forget(&world, tdm__store_key("group", &group, key));
+    reserve_world_lose(&world, &one);
+    reserve_world_lose(&world, &two);
+    reserve_world_join_again(&world, &one, "one", 1, NULL, 0);
+    assert_int_equal(reserve_world_group_again(&world, &group, true), TDM_OK);
+    reserve_world_join_again(&world, &two, "two", 1, NULL, 0); /* it finds what it holds */
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(tdm__id_make(&group), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +151,10 @@ int main(void)
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(what_the_store_lost_of_a_group_is_written_again_once,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_returns_without_the_node_that_does_not,
+                                        open_world, close_world),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -134,6 +134,60 @@ static void a_group_that_is_gone_has_no_places(void **state)
     assert_int_equal(reserve_world_take(&world, &request), TDM_E_NOT_FOUND);
 }
 
+static void what_the_store_lost_of_an_actor_is_written_again_once(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 2);
+    struct tdm__reserve_actor first = wish(2, "name/lab/trainer");
+    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__actor_record held;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    held = record_of(&first);
+    reserve_world_forget(&world, tdm__store_key("actor", &first.actor, key));
+    reserve_world_forget(&world, "name/lab/trainer");
+    reserve_world_lose(&world, &node);
+    reserve_world_join_again(&world, &node, "one", 2, &held.grant, 1);
+    for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
+        assert_int_equal(reserve_world_again(&world, &held), TDM_OK);
+    }
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    first = wish(2, "name/lab/trainer"); /* all of it came back, and no more */
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    second = wish(1, "");
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_AGAIN);
+}
+
+static void a_name_that_went_to_another_meanwhile_stays_with_that_one(void **state)
+{
+    struct tdm__reserve_actor first = wish(0, "name/lab/trainer");
+    struct tdm__reserve_actor second = wish(0, "name/lab/trainer");
+    struct tdm__actor_record held;
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    held = record_of(&first);
+    reserve_world_forget(&world, tdm__store_key("actor", &first.actor, key));
+    reserve_world_forget(&world, "name/lab/trainer");
+    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_world_again(&world, &held), TDM_E_EXISTS);
+    assert_non_null(strstr(world.detail, "trainer"));
+}
+
+static void what_asks_before_it_has_joined_again_waits(void **state)
+{
+    struct tdm__reserve_actor request = wish(0, "");
+
+    (void)state;
+    request.wish.home = reserve_world_join(&world, "one", 2);
+    reserve_world_lose(&world, &request.wish.home);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_E_AGAIN);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +199,12 @@ int main(void)
                                         close_world),
         cmocka_unit_test_setup_teardown(the_home_is_preferred, open_world, close_world),
         cmocka_unit_test_setup_teardown(a_group_that_is_gone_has_no_places, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(what_the_store_lost_of_an_actor_is_written_again_once,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            a_name_that_went_to_another_meanwhile_stays_with_that_one, open_world, close_world),
+        cmocka_unit_test_setup_teardown(what_asks_before_it_has_joined_again_waits, open_world,
                                         close_world),
     };
 

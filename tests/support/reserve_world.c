@@ -24,6 +24,7 @@ int reserve_world_open(struct reserve_world *world)
 
 void reserve_world_close(struct reserve_world *world)
 {
+    tdm__group_record_fini(&world->group);
     world->store->ops->close(world->store);
     tdm__loop_destroy(world->loop);
 }
@@ -102,6 +103,23 @@ void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id)
     assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
 }
 
+void reserve_world_forget(struct reserve_world *world, const char *key)
+{
+    struct tdm__write write = {
+        .kind = TDM__WRITE_DELETE, .key = key, .version = TDM__VERSION_ANY};
+
+    world->store->ops->commit(world->store, &write, 1, tdm__deadline_in(PATIENCE), on_commit,
+                              world);
+    assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
+}
+
+tdm_status reserve_world_again(struct reserve_world *world,
+                               const struct tdm__actor_record *actor)
+{
+    return wait_for(world, tdm__reserve_again(world->loop, world->store, actor,
+                                              tdm__deadline_in(PATIENCE), on_done, world));
+}
+
 static void on_taken(void *arg, tdm_status status, const char *detail,
                      const struct tdm__reserved *reserved)
 {
@@ -133,6 +151,10 @@ static void on_grouped(void *arg, tdm_status status, const char *detail,
     struct reserve_world *world = arg;
 
     on_done(world, status, detail);
+    if (status == TDM_OK) {
+        tdm__group_record_fini(&world->group);
+        assert_int_equal(tdm__group_record_copy(group, &world->group), TDM_OK);
+    }
     for (uint32_t i = 0; status == TDM_OK && i < group->bundles_count; i++) {
         world->places[i] = group->bundles[i].node;
         world->gpus[i] = group->bundles[i].grant.gpu_indices[0];
@@ -151,6 +173,14 @@ tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id
     return wait_for(world, tdm__reserve_group(world->loop, world->store, id, bundles,
                                               bundles_count, strategy,
                                               tdm__deadline_in(PATIENCE), on_grouped, world));
+}
+
+tdm_status reserve_world_group_again(struct reserve_world *world, const struct tdm__id *id,
+                                     bool without_lost)
+{
+    return wait_for(world, tdm__reserve_group_again(
+                               world->loop, world->store, id, &world->group, without_lost,
+                               tdm__deadline_in(PATIENCE), on_done, world));
 }
 
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id)

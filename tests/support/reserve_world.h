@@ -11,9 +11,10 @@ struct reserve_world {
     bool done;
     tdm_status status; /* of the last operation, with its words */
     char detail[512];
-    struct tdm__reserved reserved; /* by the last reserve_world_take() that succeeded */
-    struct tdm__id places[16];     /* the node of each bundle of the last group */
-    uint32_t gpus[16];             /* its first GPU */
+    struct tdm__reserved reserved;  /* by the last reserve_world_take() that succeeded */
+    struct tdm__id places[16];      /* the node of each bundle of the last group */
+    uint32_t gpus[16];              /* its first GPU */
+    struct tdm__group_record group; /* and all of it; owned */
 };
 
 int reserve_world_open(struct reserve_world *world);
@@ -25,6 +26,10 @@ void reserve_world_join_again(struct reserve_world *world, const struct tdm__id 
                               uint32_t grants_count);
 /* As when its lease runs out. */
 void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id);
+/* The store loses one record. */
+void reserve_world_forget(struct reserve_world *world, const char *key);
+tdm_status reserve_world_again(struct reserve_world *world,
+                               const struct tdm__actor_record *actor);
 tdm_status reserve_world_take(struct reserve_world *world,
                               const struct tdm__reserve_actor *request);
 tdm_status reserve_world_give_back(struct reserve_world *world,
@@ -32,6 +37,9 @@ tdm_status reserve_world_give_back(struct reserve_world *world,
 tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id *id,
                                double gpus_each, uint32_t bundles_count,
                                enum tdm_placement_strategy strategy);
+/* The last group that reserve_world_group() made. */
+tdm_status reserve_world_group_again(struct reserve_world *world, const struct tdm__id *id,
+                                     bool without_lost);
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id);
 
 #endif
