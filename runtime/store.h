@@ -78,6 +78,9 @@ struct tdm__store_ops {
 struct tdm__store {
     const struct tdm__store_ops *ops;
     bool closing; /* what fails now is not to be asked for again */
+    /* Of the scheduler (scheduler/attempt.h): transactions that wait for each other. */
+    struct tdm__attempt *turns;
+    struct tdm__attempt *last_turn; /* valid while there are turns */
 };
 
 /* The reference filling. */

@@ -12,7 +12,10 @@
 
 enum { PATTERNS_MAX = 4 };
 
-struct attempt {
+struct tdm__attempt {
+    struct tdm__attempt *next; /* whose turn comes after this one */
+    bool in_turn;
+    bool running;
     struct tdm__loop *loop;
     struct tdm__store *store;
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
@@ -23,28 +26,57 @@ struct attempt {
     void *arg;
 };
 
-static tdm_status attempt_again(struct attempt *attempt);
+static tdm_status attempt_again(struct tdm__attempt *attempt);
 
 static tdm_status run_body(void *arg, struct tdm__txn *txn)
 {
-    const struct attempt *attempt = arg;
+    const struct tdm__attempt *attempt = arg;
 
     return attempt->body(attempt->arg, txn);
 }
 
+static void finish(struct tdm__attempt *attempt, tdm_status status, const char *detail)
+{
+    attempt->done(attempt->arg, status, detail);
+    free(attempt);
+}
+
+/* The first in the queue of a store runs, the others wait. */
+static void start_next(struct tdm__store *store)
+{
+    while (store->turns != NULL && !store->turns->running) {
+        struct tdm__attempt *attempt = store->turns;
+        tdm_status status =
+            store->closing ? tdm__fail(TDM_E_STORE, "the store was closed") : TDM_OK;
+
+        if (status == TDM_OK) {
+            attempt->running = true;
+            status = attempt_again(attempt);
+        }
+        if (status != TDM_OK) {
+            store->turns = attempt->next;
+            finish(attempt, status, tdm_error_detail());
+        }
+    }
+}
+
 static void attempt_done(void *arg, tdm_status status, const char *detail)
 {
-    struct attempt *attempt = arg;
+    struct tdm__attempt *attempt = arg;
 
     if (status == TDM_E_STORE && !attempt->store->closing &&
         tdm__deadline_left(attempt->deadline_ms) > 0 && attempt_again(attempt) == TDM_OK) {
         return;
     }
-    attempt->done(attempt->arg, status, detail);
-    free(attempt);
+    if (attempt->in_turn) {
+        TDM_ASSERT(attempt->store->turns == attempt);
+        attempt->store->turns = attempt->next;
+        start_next(attempt->store); /* first: who is told may close the store */
+    }
+    finish(attempt, status, detail);
 }
 
-static tdm_status attempt_again(struct attempt *attempt)
+static tdm_status attempt_again(struct tdm__attempt *attempt)
 {
     const char *patterns[PATTERNS_MAX];
 
@@ -56,31 +88,71 @@ static tdm_status attempt_again(struct attempt *attempt)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the parameters are tdm__txn_run()'s */
-tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
-                            const char *const *patterns, uint32_t patterns_count,
-                            int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                            void *arg)
+static tdm_status create(struct tdm__loop *loop, struct tdm__store *store,
+                         const char *const *patterns, uint32_t patterns_count,
+                         int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                         void *arg, struct tdm__attempt **attempt_out)
 {
-    struct attempt *attempt = calloc(1, sizeof(*attempt));
-    tdm_status status;
+    struct tdm__attempt *attempt = calloc(1, sizeof(*attempt));
 
     TDM_ASSERT(patterns_count <= PATTERNS_MAX);
     if (attempt == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a transaction");
     }
-    *attempt = (struct attempt){.loop = loop,
-                                .store = store,
-                                .patterns_count = patterns_count,
-                                .deadline_ms = deadline_ms,
-                                .body = body,
-                                .done = done,
-                                .arg = arg};
+    *attempt = (struct tdm__attempt){.loop = loop,
+                                     .store = store,
+                                     .patterns_count = patterns_count,
+                                     .deadline_ms = deadline_ms,
+                                     .body = body,
+                                     .done = done,
+                                     .arg = arg};
     for (uint32_t i = 0; i < patterns_count; i++) {
         (void)snprintf(attempt->patterns[i], sizeof(attempt->patterns[i]), "%s", patterns[i]);
     }
+    *attempt_out = attempt;
+    return TDM_OK;
+}
+
+tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
+                            const char *const *patterns, uint32_t patterns_count,
+                            int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                            void *arg)
+{
+    struct tdm__attempt *attempt;
+    tdm_status status;
+
+    TDM_TRY(
+        create(loop, store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
     status = attempt_again(attempt);
     if (status != TDM_OK) {
         free(attempt);
     }
     return status;
+}
+
+tdm_status tdm__attempt_in_turn(struct tdm__loop *loop, struct tdm__store *store,
+                                const char *const *patterns, uint32_t patterns_count,
+                                int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                                void *arg)
+{
+    struct tdm__attempt *attempt;
+    tdm_status status;
+
+    TDM_TRY(
+        create(loop, store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
+    attempt->in_turn = true;
+    if (store->turns != NULL) {
+        store->last_turn->next = attempt;
+        store->last_turn = attempt;
+        return TDM_OK;
+    }
+    attempt->running = true;
+    status = attempt_again(attempt);
+    if (status != TDM_OK) {
+        free(attempt);
+        return status;
+    }
+    store->turns = attempt;
+    store->last_turn = attempt;
+    return TDM_OK;
 }

@@ -13,4 +13,12 @@ tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
                             int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
                             void *arg);
 
+/* The same for bodies that all write the same records, such as a node's free resources: those
+ * of one process wait for each other, in the order asked, instead of failing each other's
+ * commits. Its deadline counts from the call on. */
+tdm_status tdm__attempt_in_turn(struct tdm__loop *loop, struct tdm__store *store,
+                                const char *const *patterns, uint32_t patterns_count,
+                                int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
+                                void *arg);
+
 #endif

@@ -299,8 +299,8 @@ tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, placing_body,
-                              placing_done, placing);
+    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, placing_body,
+                                  placing_done, placing);
     if (status != TDM_OK) {
         free(placing);
     }
@@ -420,8 +420,8 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, leaving_body,
-                              leaving_done, leaving);
+    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, leaving_body,
+                                  leaving_done, leaving);
     if (status != TDM_OK) {
         free(leaving);
     }
@@ -496,8 +496,8 @@ tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_run(loop, store, patterns, count, deadline_ms, again_body,
-                              leaving_done, writing);
+    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, again_body,
+                                  leaving_done, writing);
     if (status != TDM_OK) {
         free(writing);
     }

@@ -141,8 +141,8 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", bundles_count);
     }
     memcpy(grouping->wanted, bundles, bundles_count * sizeof(*bundles));
-    status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, grouping_body,
-                              grouping_done, grouping);
+    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, grouping_body,
+                                  grouping_done, grouping);
     if (status != TDM_OK) {
         grouping_free(grouping);
     }
@@ -236,8 +236,8 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
         (struct regrouping){.id = *id, .without_lost = without_lost, .fn = fn, .arg = arg};
     status = tdm__group_record_copy(group, &regrouping->record);
     if (status == TDM_OK) {
-        status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, regrouping_body,
-                                  regrouping_done, regrouping);
+        status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, regrouping_body,
+                                      regrouping_done, regrouping);
     }
     if (status != TDM_OK) {
         regrouping_free(regrouping);
@@ -312,8 +312,8 @@ tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "removing a group");
     }
     *ungrouping = (struct ungrouping){*group, fn, arg};
-    status = tdm__attempt_run(loop, store, patterns, 3, deadline_ms, ungrouping_body,
-                              ungrouping_done, ungrouping);
+    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, ungrouping_body,
+                                  ungrouping_done, ungrouping);
     if (status != TDM_OK) {
         free(ungrouping);
     }

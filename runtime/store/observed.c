@@ -98,6 +98,7 @@ static void observed_close(struct tdm__store *store)
 {
     struct observed_store *observed = (struct observed_store *)store;
 
+    store->closing = true;
     observed->inner->ops->close(observed->inner); /* tells everybody who still waits */
     free(observed);
 }

@@ -106,6 +106,7 @@ static void a_group_and_its_actors_are_as_before(void **state)
     static const struct tdm_bundle bundles[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
     tdm_placement_group *group;
     tdm_actor *actors[2];
+    tdm_actor *half;
     tdm_actor *more;
 
     (void)state;
@@ -124,10 +125,11 @@ static void a_group_and_its_actors_are_as_before(void **state)
     for (uint32_t i = 0; i < 2; i++) {
         struct tdm_actor_options options = {.num_gpus = 1, .group = group, .bundle = i};
 
-        more = world_create(runtime, &options); /* the second half of the bundle, and no more */
-        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &actors[i], ""), TDM_OK);
-        assert_int_equal(tdm_actor_wait_ready(actors[i], 100), TDM_E_TIMEOUT);
+        half = world_create(runtime, &options); /* the second of its bundle, and no more */
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &more, ""), TDM_OK);
+        assert_int_equal(tdm_actor_wait_ready(more, 100), TDM_E_TIMEOUT);
         tdm_actor_destroy(more);
+        tdm_actor_destroy(half);
         tdm_actor_destroy(actors[i]);
     }
     assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);

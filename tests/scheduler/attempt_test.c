@@ -74,6 +74,7 @@ struct run {
     uint32_t bodies_count;
     uint32_t dones_count;
     tdm_status wanted; /* of the body */
+    int total;         /* that it wrote */
     tdm_status status;
     char detail[256];
 };
@@ -206,6 +207,70 @@ static void a_wrong_pattern_is_refused_at_once(void **state)
     assert_int_equal(run.dones_count, 0);
 }
 
+/* ---- in turn ---------------------------------------------------------------------------- */
+
+enum { MANY = 50 };
+
+/* Counts in one record: each body wants the number that the one before it left. */
+static tdm_status count_up(void *arg, struct tdm__txn *txn)
+{
+    struct run *run = arg;
+    const struct tdm__record *record = tdm__txn_find(txn, "lock");
+    char total = record == NULL ? 0 : *(const char *)record->bytes.data;
+
+    run->bodies_count++;
+    if (run->wanted != TDM_OK) {
+        return tdm__fail(run->wanted, "the body says no");
+    }
+    run->total = ++total;
+    return tdm__txn_put(txn, "lock", (struct tdm_bytes){&total, 1}, 0);
+}
+
+static void begin_in_turn(struct run *runs)
+{
+    static const char *const patterns[] = {"lock"};
+
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(tdm__attempt_in_turn(loop, &store.store, patterns, 1,
+                                              tdm__deadline_in(PATIENCE_MS), count_up, on_done,
+                                              &runs[i]),
+                         TDM_OK);
+        assert_int_equal(runs[i].dones_count, 0);
+    }
+}
+
+static void those_in_turn_never_conflict_and_keep_their_order(void **state)
+{
+    static struct run runs[MANY];
+
+    (void)state;
+    memset(runs, 0, sizeof(runs));
+    runs[7].wanted = TDM_E_EXISTS; /* one that fails does not hold the others up */
+    begin_in_turn(runs);
+    finish(&runs[MANY - 1]);
+    assert_int_equal(store.commits_count, MANY - 1);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(runs[i].dones_count, 1);
+        assert_int_equal(runs[i].bodies_count, 1);
+        assert_int_equal(runs[i].status, i == 7 ? TDM_E_EXISTS : TDM_OK);
+        assert_int_equal(runs[i].total, i == 7 ? 0 : i < 7 ? i + 1 : i);
+    }
+}
+
+static void a_store_that_closes_tells_all_who_wait(void **state)
+{
+    static struct run runs[MANY];
+
+    memset(runs, 0, sizeof(runs));
+    begin_in_turn(runs);
+    store.store.closing = true;
+    (void)close_store(state);
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(runs[i].dones_count, 1);
+        assert_int_equal(runs[i].status, TDM_E_STORE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -218,6 +283,9 @@ int main(void)
                                         close_store),
         cmocka_unit_test_setup_teardown(a_wrong_pattern_is_refused_at_once, open_store,
                                         close_store),
+        cmocka_unit_test_setup_teardown(those_in_turn_never_conflict_and_keep_their_order,
+                                        open_store, close_store),
+        cmocka_unit_test_setup(a_store_that_closes_tells_all_who_wait, open_store),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
