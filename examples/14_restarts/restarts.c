@@ -1,0 +1,89 @@
+/* restarts.c - an actor that crashes, comes back under the same identity, and is called again.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/types.h>
+#include <tandem/tandem.h>
+
+/* What a restarted actor knows is what its constructor makes of the same arguments. */
+struct sampler {
+    int64_t seed;
+    int64_t samples_count;
+};
+
+static tdm_status sampler_construct(tdm_call *call, void *self)
+{
+    return tdm_call_unpack(call, "i", &((struct sampler *)self)->seed);
+}
+
+static tdm_status sampler_sample(tdm_call *call, void *self)
+{
+    struct sampler *sampler = self;
+
+    sampler->samples_count++;
+    return tdm_call_reply(call, "ii", sampler->seed, sampler->samples_count);
+}
+
+/* Crashes in every life before this one. */
+static tdm_status sampler_crash(tdm_call *call, void *self)
+{
+    struct tdm_runtime_info info;
+    int64_t lives;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &lives));
+    tdm_runtime_describe(tdm_runtime_current(), &info);
+    if (info.restarts_count < lives) {
+        (void)raise(SIGKILL);
+    }
+    return tdm_call_reply(call, "u", (uint64_t)info.restarts_count);
+}
+
+TDM_ACTOR_CLASS(sampler, .state_bytes = sizeof(struct sampler), .construct = sampler_construct,
+                .methods = {{"sample", sampler_sample}, {"crash", sampler_crash}});
+
+static void sample(tdm_actor *sampler)
+{
+    int64_t seed;
+    int64_t count;
+    tdm_ref *ref;
+
+    TDM_CHECK(tdm_actor_call(sampler, "sample", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 10000, "ii", &seed, &count));
+    (void)printf("sample %lld with seed %lld\n", (long long)count, (long long)seed);
+    tdm_ref_release(ref);
+}
+
+int main(void)
+{
+    struct tdm_actor_options options = {
+        .name = "sampler", .max_restarts = 2, .max_task_retries = 1};
+    tdm_runtime *runtime;
+    tdm_actor *sampler;
+    tdm_ref *ref;
+    uint64_t restarts;
+    tdm_status status;
+
+    TDM_CHECK(tdm_runtime_start(NULL, &runtime));
+    TDM_CHECK(tdm_actor_create(runtime, "sampler", &options, &sampler, "i", (int64_t)42));
+    sample(sampler);
+    sample(sampler);
+
+    /* The call is sent once more to the restarted actor, since it may be retried. */
+    TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)1));
+    TDM_CHECK(tdm_get(ref, 20000, "u", &restarts));
+    (void)printf("answered after %llu restart\n", (unsigned long long)restarts);
+    tdm_ref_release(ref);
+    sample(sampler); /* its state began anew */
+
+    /* No restarts are left after the second one. */
+    TDM_CHECK(tdm_actor_call(sampler, "crash", &ref, "i", (int64_t)99));
+    status = tdm_get(ref, 20000, "u", &restarts);
+    (void)printf("%s: %s\n", tdm_strerror(status), tdm_error_detail());
+    tdm_ref_release(ref);
+
+    tdm_actor_destroy(sampler);
+    tdm_runtime_stop(runtime);
+    return 0;
+}

@@ -1,0 +1,82 @@
+/* lifetimes.c - who ends with whom: children, detached actors, names and their spaces. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <tandem/tandem.h>
+
+static tdm_status store_greet(tdm_call *call, void *self)
+{
+    (void)self;
+    return tdm_call_reply(call, "s", "still here");
+}
+
+/* Makes two actors and keeps neither handle: one ends with this process, one does not. */
+static tdm_status maker_make(tdm_call *call, void *self)
+{
+    struct tdm_actor_options own = {.name = "child"};
+    struct tdm_actor_options detached = {
+        .name = "store", .name_space = "shared", .detached = 1};
+    tdm_runtime *runtime = tdm_runtime_current();
+    tdm_actor *child;
+    tdm_actor *store;
+
+    (void)self;
+    TDM_TRY(tdm_actor_create(runtime, "store", &own, &child, ""));
+    TDM_TRY(tdm_actor_create(runtime, "store", &detached, &store, ""));
+    TDM_TRY(tdm_actor_wait_ready(child, 10000));
+    TDM_TRY(tdm_actor_wait_ready(store, 10000));
+    tdm_actor_destroy(store);
+    return tdm_call_reply(call, "");
+}
+
+TDM_ACTOR_CLASS(store, .methods = {{"greet", store_greet}});
+TDM_ACTOR_CLASS(maker, .methods = {{"make", maker_make}});
+
+static void show(tdm_runtime *runtime, const char *name)
+{
+    tdm_actor *actor;
+    tdm_status status = tdm_actor_find(runtime, name, 5000, &actor);
+
+    (void)printf("%s: %s\n", name, tdm_strerror(status));
+    if (status == TDM_OK) {
+        tdm_actor_destroy(actor);
+    }
+}
+
+int main(void)
+{
+    struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
+    struct tdm_actor_options same = {.name = "store", .get_if_exists = 1, .detached = 1};
+    tdm_runtime *runtime;
+    tdm_actor *maker;
+    tdm_actor *store;
+    tdm_ref *ref;
+    const char *text;
+
+    node.name_space = "shared"; /* where this program looks for names */
+    TDM_CHECK(tdm_runtime_start(&node, &runtime));
+    TDM_CHECK(tdm_actor_create(runtime, "maker", NULL, &maker, ""));
+    TDM_CHECK(tdm_actor_call(maker, "make", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 20000, ""));
+    tdm_ref_release(ref);
+    show(runtime, "child");
+    show(runtime, "store");
+
+    (void)printf("the maker is killed\n");
+    TDM_CHECK(tdm_actor_kill(maker, 10000));
+    show(runtime, "child");
+    show(runtime, "store");
+
+    /* Asked to create one of that name, the node gives the one there is. */
+    TDM_CHECK(tdm_actor_create(runtime, "store", &same, &store, ""));
+    TDM_CHECK(tdm_actor_call(store, "greet", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 10000, "s", &text));
+    (void)printf("the store says: %s\n", text);
+    tdm_ref_release(ref);
+    TDM_CHECK(tdm_actor_kill(store, 10000)); /* the only end of a detached actor */
+    show(runtime, "store");
+
+    tdm_actor_destroy(store);
+    tdm_actor_destroy(maker);
+    tdm_runtime_stop(runtime);
+    return 0;
+}

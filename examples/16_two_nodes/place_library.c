@@ -1,0 +1,14 @@
+/* place_library.c - an actor that knows where it is. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <tandem/tandem.h>
+
+static tdm_status place_name(tdm_call *call, void *self)
+{
+    struct tdm_runtime_info info;
+
+    (void)self;
+    tdm_runtime_describe(tdm_runtime_current(), &info);
+    return tdm_call_reply(call, "s", info.node_name);
+}
+
+TDM_ACTOR_CLASS(place, .methods = {{"name", place_name}});

@@ -1,0 +1,143 @@
+/* two_nodes.c - two daemons that share a store, and actors that choose between them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+struct node {
+    pid_t pid;
+    char address[PATH_MAX];
+};
+
+static char directory[PATH_MAX]; /* of this program */
+static char library[PATH_MAX + 32];
+
+_Noreturn static void become_daemon(const char *name, const char *label, const char *store)
+{
+    char program[PATH_MAX + 32];
+
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+    (void)snprintf(program, sizeof(program), "%s/../tandemd", directory);
+    (void)execlp(access(program, X_OK) == 0 ? program : "tandemd", "tandemd", "--listen",
+                 "127.0.0.1", "--name", name, "--labels", label, "--cpus", "4",
+                 store == NULL ? NULL : "--redis", store, NULL);
+    _exit(127);
+}
+
+/* A daemon prints "ready PID ADDRESS" once it can be joined. */
+static void start_node(struct node *node, const char *name, const char *label,
+                       const char *store)
+{
+    FILE *said;
+    int ends[2];
+
+    if (pipe(ends) < 0 || (node->pid = fork()) < 0) {
+        exit(1);
+    }
+    if (node->pid == 0) {
+        (void)dup2(ends[1], STDOUT_FILENO);
+        become_daemon(name, label, store);
+    }
+    (void)close(ends[1]);
+    said = fdopen(ends[0], "r");
+    if (said == NULL || fscanf(said, "ready %*d %4095s", node->address) != 1) {
+        (void)fprintf(stderr, "node %s did not start\n", name);
+        exit(1);
+    }
+    (void)fclose(said);
+}
+
+/* The first node has a store of its own and makes the cluster's token; both are in its
+ * directory, where its socket lies, too. */
+static void start_cluster(struct node *first, struct node *second)
+{
+    char store[PATH_MAX + 32];
+    char token[PATH_MAX + 32];
+    const char *path = first->address + strlen("unix:");
+
+    start_node(first, "first", "gpu=h100", NULL);
+    *strrchr(first->address, '/') = '\0';
+    (void)snprintf(store, sizeof(store), "unix://%s/redis/socket", path);
+    (void)snprintf(token, sizeof(token), "%s/token", path);
+    (void)setenv("TANDEM_TOKEN_FILE", token, 1);
+    start_node(second, "second", "gpu=none", store);
+}
+
+static void show_place(tdm_runtime *runtime, const char *what, struct tdm_actor_options options)
+{
+    tdm_actor *place;
+    const char *name;
+    tdm_ref *ref;
+
+    options.library = library;
+    TDM_CHECK(tdm_actor_create(runtime, "place", &options, &place, ""));
+    TDM_CHECK(tdm_actor_call(place, "name", &ref, ""));
+    TDM_CHECK(tdm_get(ref, 20000, "s", &name));
+    (void)printf("%s: %s\n", what, name);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(place);
+}
+
+static const char *node_named(const struct tdm_node_state *nodes, uint32_t count,
+                              const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(nodes[i].name, name) == 0) {
+            return nodes[i].id;
+        }
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    const struct tdm_bundle bundles[] = {{.num_cpus = 1}, {.num_cpus = 1}};
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    struct tdm_bundle_place places[2];
+    const struct tdm_node_state *nodes;
+    tdm_placement_group *group;
+    struct node first;
+    struct node second;
+    tdm_runtime *runtime;
+    uint32_t count;
+
+    directory[readlink("/proc/self/exe", directory, sizeof(directory) - 1)] = '\0';
+    *strrchr(directory, '/') = '\0';
+    (void)snprintf(library, sizeof(library), "%s/place_library.so", directory);
+    start_cluster(&first, &second);
+
+    options.address = second.address;
+    TDM_CHECK(tdm_runtime_start(&options, &runtime));
+    TDM_CHECK(tdm_list_nodes(runtime, 10000, &nodes, &count));
+    (void)printf("%u nodes\n", count);
+
+    show_place(runtime, "with an h100", (struct tdm_actor_options){.labels = {"gpu=h100"}});
+    show_place(runtime, "without one", (struct tdm_actor_options){.labels = {"gpu!=h100"}});
+    show_place(runtime, "on the first node",
+               (struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE,
+                                          .node_id = node_named(nodes, count, "first")});
+    tdm_list_free(nodes);
+
+    /* A node for each bundle, or no group at all. */
+    TDM_CHECK(
+        tdm_placement_group_create(runtime, bundles, 2, TDM_STRICT_SPREAD, 10000, &group));
+    TDM_CHECK(tdm_placement_group_place(group, 0, &places[0]));
+    TDM_CHECK(tdm_placement_group_place(group, 1, &places[1]));
+    (void)printf("two bundles: %s\n", strcmp(places[0].node_id, places[1].node_id) == 0
+                                          ? "on one node"
+                                          : "on two nodes");
+    TDM_CHECK(tdm_placement_group_remove(group, 10000));
+
+    tdm_runtime_stop(runtime);
+    (void)kill(second.pid, SIGTERM);
+    (void)waitpid(second.pid, NULL, 0);
+    (void)kill(first.pid, SIGTERM);
+    (void)waitpid(first.pid, NULL, 0);
+    return 0;
+}
