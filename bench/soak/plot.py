@@ -20,7 +20,7 @@ def curve(points, left, top, end):
 
 def page(series, judged, end):
     """`series` and `judged` are those of verdict.py; what grows is drawn in red."""
-    names = [name for name in sorted(series) if name in judged]
+    names = sorted(series)
     rows = -(-len(names) // COLUMNS)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{COLUMNS * WIDTH}" '
              f'height="{max(rows, 1) * HEIGHT}" font-family="sans-serif" font-size="10">',
@@ -29,7 +29,7 @@ def page(series, judged, end):
         left, top = i % COLUMNS * WIDTH, i // COLUMNS * HEIGHT
         step = max(1, len(series[name]) // 500)
         line, low, high = curve(series[name][::step], left, top, end)
-        colour = "#c00000" if judged[name]["grows"] else "#205080"
+        colour = "#c00000" if name in judged and judged[name]["grows"] else "#205080"
         parts.append(f'<text x="{left + MARGIN}" y="{top + 14}">{html.escape(name)}</text>')
         parts.append(f'<text x="{left + MARGIN}" y="{top + 26}" fill="#707070">'
                      f'{low:,.6g} to {high:,.6g}</text>')

@@ -210,8 +210,6 @@ def summary_of(cluster, samples, problems, left, remains):
     judged = verdict.verdict(samples)
     options = cluster.options
     grows = sorted(name for name, one in judged.items() if one["grows"])
-    if not judged:
-        problems.append("too few looks to judge")
     if cluster.totals()["mistakes"] > 0:
         problems.append(f"{cluster.totals()['mistakes']} mistakes; driver-*.log tell them")
     for number, driver in enumerate(cluster.drivers):
@@ -254,7 +252,8 @@ def main():
     print(json.dumps({key: summary[key] for key in
                       ("totals", "calls_per_second", "left", "remains", "problems", "grows")}))
     flat = not summary["grows"] and not problems
-    print(f"{'flat' if flat else 'NOT FLAT'}; {options.out}/summary.json, curves.svg")
+    word = "no growth judged, too short" if flat and not summary["series"] else "flat"
+    print(f"{word if flat else 'NOT FLAT'}; {options.out}/summary.json, curves.svg")
     return 0 if flat else 1
 
 

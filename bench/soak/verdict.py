@@ -6,15 +6,20 @@ outliers cannot move.  Multiplied by the length of the half it is the growth.  A
 
   1. its growth is more than its allowance, and
   2. it goes up steadily: of all pairs of samples, later minus earlier, the ups outnumber the
-     downs by at least 0.3 of all (Kendall's tau).
+     downs by at least 0.15 of all (Kendall's tau).
 
-The second keeps noise from being called growth; the first, growth too small to matter.
+The second keeps noise from being called growth; the first, growth too small to matter.  Nothing
+is judged in a half of less than two minutes: caches fill, and outcomes of commits stay in Redis
+for a minute.
 """
+import json
 import statistics
+import sys
 
-STEADY = 0.3
+STEADY = 0.15
 SAMPLES_LEAST = 12
-SAMPLES_MOST = 400  # of a half: pairs grow with the square; longer series are thinned
+SECONDS_LEAST = 120  # of a half
+SAMPLES_MOST = 200  # of a half: pairs grow with the square; longer series are thinned
 
 # What a series may grow by over the half: so many of its unit, or so much of its median,
 # whichever is more.
@@ -86,8 +91,16 @@ def verdict(samples):
     """name → what is said of it, for all that were seen often enough in the second half."""
     end = samples[-1]["seconds"] if samples else 0
     found = {}
+    if end < 2 * SECONDS_LEAST:
+        return found
     for name, points in sorted(series_of(samples).items()):
         half = second_half(points, end)
         if len(half) >= SAMPLES_LEAST:
             found[name] = judge(half, name.split()[-1])
     return found
+
+
+if __name__ == "__main__":  # verdict.py samples.jsonl: what a kept run says
+    lines = open(sys.argv[1], encoding="ascii").read().splitlines()
+    for name, one in verdict([json.loads(line) for line in lines]).items():
+        print("GROWS" if one["grows"] else "flat ", name, one)
