@@ -184,6 +184,29 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
     return TDM_OK;
 }
 
+/* Rows of each tensor, one tensor behind the other. */
+static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
+                                uint32_t tensors_count, const struct tdm_slice **slices_out,
+                                uint32_t *slices_count_out)
+{
+    struct model *model = state;
+    uint64_t rows = model->part_elements / COLUMNS;
+
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        uint32_t tensor;
+
+        TDM_TRY(find_tensor(model, &tensors[i], &tensor));
+        model->slices[i] =
+            (struct tdm_slice){.tensor = i,
+                               .offset = {model->rank * rows},
+                               .extent = {rows, COLUMNS},
+                               .address = model->weights + tensor * model->part_elements};
+    }
+    *slices_out = model->slices;
+    *slices_count_out = tensors_count;
+    return TDM_OK;
+}
+
 static void engine_begin(void *state)
 {
     (void)state; /* what is missing is found by generate() */
@@ -229,7 +252,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .begin = engine_begin,
                                                  .flush_cache = engine_ready,
                                                  .generate = engine_generate,
-                                                 .close = free};
+                                                 .close = free,
+                                                 .layout = engine_layout};
 
 static float reward(const char *prompt, const char *answer,
                     const struct tdm_completion *completion, float *token_rewards)

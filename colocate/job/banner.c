@@ -76,3 +76,20 @@ void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANN
         add(text, " …");
     }
 }
+
+void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weight_cost *cost,
+                        char text[TDM__BANNER_BYTES])
+{
+    double all = (double)(cost->same_gpu_bytes + cost->other_gpu_bytes);
+
+    text[0] = '\0';
+    add(text,
+        "update      %.4g MiB, %.0f %% of it on the same GPU   at most %llu copies an engine "
+        "rank   %s",
+        all / (1 << 20), all > 0 ? 100 * (double)cost->same_gpu_bytes / all : 0.0,
+        (unsigned long long)cost->copies_max, spec->update_mode);
+    if (strcmp(spec->update_mode, "copy") == 0) {
+        add(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
+            (double)cost->bucket_bytes / (1 << 20));
+    }
+}

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/controller.h"
 
+#include "colocate/job/banner.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/mix.h"
@@ -59,6 +60,18 @@ static tdm_status call_engines(struct tdm__controller *controller, const char *m
 
 /* ---- the first turn --------------------------------------------------------------------- */
 
+/* What an update will move, before the first one. */
+static void show_cost(struct tdm__controller *controller, const struct tdm__weight_cost *cost)
+{
+    char text[TDM__BANNER_BYTES];
+
+    if (!controller->crew.by_parts || controller->progress.stream == NULL) {
+        return;
+    }
+    tdm__banner_update(controller->spec, cost, text);
+    tdm__progress_note(&controller->progress, "%s", text);
+}
+
 /* Trainers start; rank 0's answer is the manifest, which engines need. */
 static tdm_status start_trainers(struct tdm__controller *controller)
 {
@@ -78,13 +91,11 @@ static tdm_status start_trainers(struct tdm__controller *controller)
         status = tdm_get_value(refs[0], 0, &answer);
     }
     if (status == TDM_OK) {
-        tdm_writer *writer;
+        struct tdm__weight_cost cost;
 
-        status = tdm_writer_create(&writer);
+        status = tdm__weight_update_connect(crew, answer, &cost);
         if (status == TDM_OK) {
-            tdm_write_value(writer, answer);
-            status = call_engines(controller, "connect", tdm_writer_bytes(writer));
-            tdm_writer_destroy(writer);
+            show_cost(controller, &cost);
         }
     }
     if (refs != NULL) {

@@ -160,6 +160,14 @@ struct recruit {
     double num_gpus;
 };
 
+static enum tdm__verify verify_of(const struct tdm__job_spec *spec)
+{
+    if (strcmp(spec->verify, "none") == 0) {
+        return TDM__VERIFY_NONE;
+    }
+    return strcmp(spec->verify, "sample") == 0 ? TDM__VERIFY_SAMPLE : TDM__VERIFY_FULL;
+}
+
 static tdm_status create(struct tdm__crew *crew, const struct recruit *recruit,
                          const char *config_json, tdm_actor **actor_out)
 {
@@ -175,7 +183,7 @@ static tdm_status create(struct tdm__crew *crew, const struct recruit *recruit,
                                             .seed = spec->seed,
                                             .bucket_bytes = spec->update_weight_buffer_size,
                                             .timeout_ms = spec->step_timeout_ms,
-                                            .verify = strcmp(spec->verify, "none") != 0};
+                                            .verify = verify_of(spec)};
     struct tdm_actor_options options = {.name = recruit->name,
                                         .num_gpus = recruit->num_gpus,
                                         .group = crew->group,

@@ -18,6 +18,10 @@ struct tdm__crew {
     tdm_actor **engines; /* engine after engine, rank after rank */
     uint32_t engines_count;
     uint32_t per_engine;
+
+    /* How weights go, once tdm__weight_update_connect() knows. */
+    bool by_parts; /* in the engines' own layout; else whole tensors, by name */
+    bool in_place; /* written where engines will serve them; else into buckets */
 };
 
 /* Reserves the GPUs, creates all actors, waits until they are constructed. */

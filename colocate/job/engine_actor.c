@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 #include "colocate/job/completions.h"
 #include "colocate/job/rank.h"
+#include "colocate/job/targets.h"
 #include "colocate/weights/receiver.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
@@ -78,7 +79,51 @@ static tdm_status start(tdm_call *call, void *self)
     return tdm__rank_pause(&engine->rank);
 }
 
-/* (manifest) */
+/* Answers with (bytes of the weights, layout). */
+static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
+                               const tdm_region *weights)
+{
+    tdm_writer *writer;
+    tdm_writer *packed;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_writer_create(&packed);
+    if (status == TDM_OK) {
+        status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
+        if (status == TDM_OK) {
+            struct tdm_bytes bytes = tdm_writer_bytes(packed);
+
+            tdm_write_array(writer, 2);
+            tdm_write_uint(writer, tdm_region_size(weights));
+            tdm_write_bytes(writer, bytes.data, bytes.size_bytes);
+            status = tdm_writer_status(writer);
+        }
+        tdm_writer_destroy(packed);
+    }
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Where the library keeps what; without an answer it wants whole tensors. */
+static tdm_status learn_layout(tdm_call *call, struct engine *engine, const tdm_region *weights)
+{
+    struct tdm__layout layout = {.slices = NULL};
+
+    if (engine->ops->layout == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(engine->ops->layout(engine->rank.state, engine->manifest->tensors,
+                                engine->manifest->tensors_count, &layout.slices,
+                                &layout.slices_count));
+    TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
+    return reply_layout(call, &layout, weights);
+}
+
+/* (manifest) → bytes and layout of the weights, or nil */
 static tdm_status connect(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -94,7 +139,8 @@ static tdm_status connect(tdm_call *call, void *self)
     TDM_TRY(tdm__manifest_decode((struct tdm_bytes){bytes, bytes_count}, &engine->manifest));
     options.manifest = engine->manifest;
     TDM_TRY(tdm__rank_region(&engine->rank, "weights", &options.weights));
-    return tdm__receiver_create(&options, &engine->receiver);
+    TDM_TRY(tdm__receiver_create(&options, &engine->receiver));
+    return learn_layout(call, engine, options.weights);
 }
 
 /* (tag or nil) */
@@ -126,25 +172,29 @@ static tdm_status connected(const struct engine *engine)
                : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
 }
 
+/* → where trainers may write */
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     int64_t begin_ns = tdm__clock_ns();
 
-    (void)call;
     TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
     tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
-    return TDM_OK;
+    return tdm__target_reply(call, &engine->rank.place, tdm__receiver_shadow(engine->receiver));
 }
 
+/* Nothing is listed where this rank has nothing in the bucket. */
 static tdm_status stage_here(struct engine *engine, const tdm_value *list)
 {
     int64_t begin_ns = tdm__clock_ns();
     struct tdm_bytes bytes = tdm_value_bytes(list);
 
     TDM_TRY(connected(engine));
+    if (bytes.size_bytes == 0) {
+        return TDM_OK;
+    }
     TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns, bytes.size_bytes,
                    tdm__checksum_tensor(bytes.data, bytes.size_bytes));
@@ -274,12 +324,19 @@ static struct tdm__version_request own_request(const struct engine *engine,
     return request;
 }
 
-/* (update id, –): votes */
+static tdm_status vote(struct engine *engine, const struct tdm__version_request *request)
+{
+    struct tdm__version_answer answer;
+
+    engine->voted = true;
+    return tdm__version_call(engine->rank.runtime, "policy", request, VOTE_MS, &answer);
+}
+
+/* (update id, –): votes for the tensors that it has seen whole */
 static tdm_status prepare(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     struct tdm__version_request request;
-    struct tdm__version_answer answer;
     struct tdm__id update;
     uint64_t ignored;
 
@@ -287,8 +344,29 @@ static tdm_status prepare(tdm_call *call, void *self)
     request = own_request(engine, TDM__VERSION_PREPARED, &update);
     TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_prepare(engine->receiver, &update, &request.hash));
-    engine->voted = true;
-    return tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer);
+    return vote(engine, &request);
+}
+
+/* (update id, hash high, low): votes for what the sender says its parts are parts of */
+static tdm_status prepare_parts(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__version_request request;
+    struct tdm__hash hash;
+    struct tdm__id update;
+    const void *bytes;
+    size_t bytes_count;
+
+    TDM_TRY(tdm_call_unpack(call, "buu", &bytes, &bytes_count, &hash.high, &hash.low));
+    if (bytes_count != sizeof(update.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes_count);
+    }
+    memcpy(update.bytes, bytes, sizeof(update.bytes));
+    request = own_request(engine, TDM__VERSION_PREPARED, &update);
+    request.hash = hash;
+    TDM_TRY(connected(engine));
+    TDM_TRY(tdm__receiver_prepare_parts(engine->receiver, &update));
+    return vote(engine, &request);
 }
 
 /* (update id, version): it was committed; serves it from now on */
@@ -373,6 +451,7 @@ static const struct tdm_actor_class engine_class = {
                 {"stage_part", stage_part},
                 {"stage_file", stage_file},
                 {"prepare", prepare},
+                {"prepare_parts", prepare_parts},
                 {"flip", flip},
                 {"drop", drop},
                 {"generate", generate},

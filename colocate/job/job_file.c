@@ -78,6 +78,7 @@ static const struct setting settings[] = {
      64 * 1024, NULL},
     {"update.source", TEXT, FIELD(update_source), 0, 0, 0, "tensors"},
     {"update.enabled", FLAG, FIELD(update_enabled), 0, 0, 1, NULL},
+    {"update.mode", TEXT, FIELD(update_mode), 0, 0, 0, "donate"},
     {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
     {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
 
@@ -346,6 +347,28 @@ static tdm_status read_setting(const tdm_config *config, const struct setting *s
 
 /* ---- what must agree -------------------------------------------------------------------- */
 
+static tdm_status check_update(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    if (strcmp(spec->update_source, "tensors") != 0 &&
+        strcmp(spec->update_source, "disk") != 0) {
+        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
+                         tdm_config_where(config, "update.source"), spec->update_source);
+    }
+    if (strcmp(spec->update_mode, "donate") != 0 && strcmp(spec->update_mode, "copy") != 0 &&
+        strcmp(spec->update_mode, "names") != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: update.mode is \"%s\", it wants donate, copy or names",
+                         tdm_config_where(config, "update.mode"), spec->update_mode);
+    }
+    if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "sample") != 0 &&
+        strcmp(spec->verify, "none") != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: update.verify is \"%s\", it wants full, sample or none",
+                         tdm_config_where(config, "update.verify"), spec->verify);
+    }
+    return TDM_OK;
+}
+
 static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     static const char allowed[] =
@@ -359,16 +382,7 @@ static tdm_status check_words(const tdm_config *config, const struct tdm__job_sp
         return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
                          tdm_config_where(config, "cluster.device"), spec->device);
     }
-    if (strcmp(spec->update_source, "tensors") != 0 &&
-        strcmp(spec->update_source, "disk") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.source is \"%s\", it wants tensors or disk",
-                         tdm_config_where(config, "update.source"), spec->update_source);
-    }
-    if (strcmp(spec->verify, "full") != 0 && strcmp(spec->verify, "none") != 0) {
-        return tdm__fail(TDM_E_INVAL, "%s: update.verify is \"%s\", it wants full or none",
-                         tdm_config_where(config, "update.verify"), spec->verify);
-    }
-    return TDM_OK;
+    return check_update(config, spec);
 }
 
 static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)

@@ -56,7 +56,8 @@ struct tdm__job_spec {
     uint64_t update_weight_buffer_size;      /* bytes */
     char update_source[TDM__JOB_TEXT_BYTES]; /* "tensors", or "disk": by way of a checkpoint */
     bool update_enabled;
-    char verify[TDM__JOB_TEXT_BYTES];
+    char update_mode[TDM__JOB_TEXT_BYTES]; /* "donate", "copy" or "names" */
+    char verify[TDM__JOB_TEXT_BYTES];      /* "full", "sample" or "none" */
     uint32_t update_timeout_ms;
 
     /* data */

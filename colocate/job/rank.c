@@ -16,7 +16,7 @@ enum { RESUME_MS = 10000 };
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments)
 {
-    return tdm_pack(writer, "ssssuuuuuuu?", arguments->config_json, arguments->config_name,
+    return tdm_pack(writer, "ssssuuuuuuuu", arguments->config_json, arguments->config_name,
                     arguments->library, arguments->group, arguments->rank,
                     arguments->ranks_count, arguments->engine, arguments->per_engine,
                     arguments->seed, arguments->bucket_bytes, arguments->timeout_ms,
@@ -25,7 +25,7 @@ tdm_status tdm__rank_arguments_write(tdm_writer *writer,
 
 static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
 {
-    return tdm_call_unpack(call, "ssssuuuuuuu?", &arguments->config_json,
+    return tdm_call_unpack(call, "ssssuuuuuuuu", &arguments->config_json,
                            &arguments->config_name, &arguments->library, &arguments->group,
                            &arguments->rank, &arguments->ranks_count, &arguments->engine,
                            &arguments->per_engine, &arguments->seed, &arguments->bucket_bytes,
@@ -54,7 +54,11 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call)
     rank->per_engine = (uint32_t)arguments.per_engine;
     rank->bucket_bytes = arguments.bucket_bytes;
     rank->timeout_ms = (int64_t)arguments.timeout_ms;
-    rank->verify = arguments.verify != 0;
+    if (arguments.verify > TDM__VERIFY_SAMPLE) {
+        return tdm__fail(TDM_E_PROTOCOL, "a rank that is to verify in way %llu",
+                         (unsigned long long)arguments.verify);
+    }
+    rank->verify = (enum tdm__verify)arguments.verify;
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &rank->config));
     TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));

@@ -7,6 +7,7 @@
 #include "colocate/job/spans.h"
 #include "colocate/memory/region.h"
 #include "colocate/weights/place.h"
+#include "colocate/weights/receiver.h"
 
 #include <tandem/actor.h>
 
@@ -23,7 +24,7 @@ struct tdm__rank_arguments {
     uint64_t seed;
     uint64_t bucket_bytes;
     uint64_t timeout_ms; /* of collectives and of calls between ranks */
-    int verify;
+    uint64_t verify;     /* enum tdm__verify */
 };
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments);
@@ -42,7 +43,7 @@ struct tdm__rank {
     uint32_t per_engine;
     uint64_t bucket_bytes;
     int64_t timeout_ms;
-    bool verify;
+    enum tdm__verify verify;
     struct tdm__spans spans;
 };
 

@@ -3,6 +3,8 @@
 #include "colocate/comm/comm.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/samples.h"
+#include "colocate/job/targets.h"
+#include "colocate/weights/mover.h"
 #include "colocate/weights/sender.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -19,6 +21,11 @@ struct trainer {
     struct tdm__manifest *manifest;    /* owned, like the rest */
     struct tdm__layout *layouts; /* of all ranks; this one's is borrowed from the library */
     struct tdm__sender *sender;
+    /* Where engines know their layouts; else NULL, and the sender's whole tensors go by name.
+     */
+    struct tdm__layout *engine_layouts; /* one an engine rank: as many as trainer ranks */
+    struct tdm__route *route;
+    struct tdm__mover *mover;
     tdm_group *gather; /* the ranks that serve one engine */
     tdm_actor *engine; /* its first rank; only the group's source has it */
     char *lists;       /* what the source gathers: a list of handles for each rank */
@@ -59,10 +66,25 @@ static tdm_status build(tdm_call *call, struct trainer *trainer)
     return open_library(trainer);
 }
 
+static void disconnect(struct trainer *trainer)
+{
+    tdm__mover_destroy(trainer->mover);
+    tdm__route_destroy(trainer->route);
+    for (uint32_t i = 0;
+         trainer->engine_layouts != NULL && i < trainer->rank.context.ranks_count; i++) {
+        tdm__layout_fini(&trainer->engine_layouts[i]);
+    }
+    free(trainer->engine_layouts);
+    trainer->mover = NULL;
+    trainer->route = NULL;
+    trainer->engine_layouts = NULL;
+}
+
 static void destruct(void *self)
 {
     struct trainer *trainer = self;
 
+    disconnect(trainer);
     tdm__sender_destroy(trainer->sender);
     for (uint32_t i = 0; trainer->layouts != NULL && i < trainer->rank.context.ranks_count;
          i++) {
@@ -173,7 +195,7 @@ static tdm_status exchange_layouts(struct trainer *trainer)
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm__layout_encode(&trainer->layouts[trainer->rank.context.rank], writer);
+    status = tdm__layout_encode(&trainer->layouts[trainer->rank.context.rank], NULL, writer);
     if (status == TDM_OK) {
         status = gather_layouts(trainer, tdm_writer_bytes(writer), &all, &each);
     }
@@ -310,13 +332,79 @@ static tdm_status started(const struct trainer *trainer)
                                    : tdm__fail(TDM_E_STATE, "this rank has not been started");
 }
 
+static tdm_status make_mover(struct trainer *trainer, uint64_t image_bytes, bool in_place)
+{
+    const struct tdm__route_options route = {.manifest = trainer->manifest,
+                                             .from = trainer->layouts,
+                                             .from_count = trainer->rank.context.ranks_count,
+                                             .to = trainer->engine_layouts,
+                                             .to_count = trainer->rank.context.ranks_count,
+                                             .image_bytes = image_bytes,
+                                             .window_bytes =
+                                                 in_place ? 0 : trainer->rank.bucket_bytes};
+    struct tdm__mover_options mover = {.rank = trainer->rank.context.rank,
+                                       .regions = trainer->rank.regions,
+                                       .group = trainer->rank.group,
+                                       .node = trainer->rank.place.node,
+                                       .in_place = in_place};
+
+    TDM_TRY(tdm__route_create(&route, &trainer->route));
+    mover.route = trainer->route;
+    return tdm__mover_create(&mover, &trainer->mover);
+}
+
+/* (bytes on the same GPU, over links, copies of an engine rank, buckets, bytes of a bucket) */
+static tdm_status reply_cost(tdm_call *call, const struct tdm__route *route)
+{
+    const struct tdm__reshard_cost *cost = &route->cost;
+
+    return tdm_call_reply(call, "uuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
+                          cost->edge_bytes[TDM__EDGE_SAME_NODE], (uint64_t)cost->copies_max,
+                          (uint64_t)route->windows_count, route->window_bytes_max);
+}
+
+/* (in place?, bytes of the weights, [layout of each engine rank …]) → what moving costs */
+static tdm_status connect(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    const tdm_value *list = tdm_value_at(arguments, 2);
+    bool in_place = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    uint32_t count = trainer->rank.context.ranks_count;
+
+    TDM_TRY(started(trainer));
+    if (tdm_value_count(list) != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u trainer ranks",
+                         tdm_value_count(list), count);
+    }
+    disconnect(trainer);
+    trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
+    if (trainer->engine_layouts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__layout_decode(tdm_value_bytes(tdm_value_at(list, i)),
+                                   &trainer->engine_layouts[i]));
+    }
+    TDM_TRY(make_mover(trainer, tdm_value_uint(tdm_value_at(arguments, 1), 0), in_place));
+    return reply_cost(call, trainer->route);
+}
+
+/* → where this rank's bucket is, for a mover */
 static tdm_status take_bucket(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     int64_t begin_ns = tdm__clock_ns();
 
-    (void)call;
     TDM_TRY(started(trainer));
+    if (trainer->mover != NULL) {
+        const tdm_region *bucket = tdm__mover_bucket(trainer->mover);
+
+        TDM_TRY(tdm__mover_resume(trainer->mover, BUCKET_MS));
+        tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
+                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
+        return bucket == NULL ? TDM_OK : tdm__target_reply(call, &trainer->rank.place, bucket);
+    }
     TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
     tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
                    tdm__sender_memory_bytes(trainer->sender), 0);
@@ -330,6 +418,9 @@ static tdm_status give_bucket(tdm_call *call, void *self)
 
     (void)call;
     TDM_TRY(started(trainer));
+    if (trainer->mover != NULL) {
+        return tdm__mover_pause(trainer->mover);
+    }
     TDM_TRY(tdm__sender_pause(trainer->sender));
     tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
                    tdm__sender_memory_bytes(trainer->sender), 0);
@@ -349,29 +440,33 @@ static tdm_status find_engine(struct trainer *trainer)
                           &trainer->engine);
 }
 
+static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
+{
+    const tdm_value *nothing;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_status(lists));
+    TDM_TRY(find_engine(trainer));
+    TDM_TRY(tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), &ref));
+    status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
+    tdm_ref_release(ref);
+    return status;
+}
+
 /* The one call per bucket: the engine's first rank gets every rank's list. */
 static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
 {
     tdm_writer *writer;
-    tdm_ref *ref;
-    const tdm_value *nothing;
     tdm_status status;
 
-    TDM_TRY(find_engine(trainer));
     TDM_TRY(tdm_writer_create(&writer));
     tdm_write_array(writer, trainer->rank.per_engine);
     for (uint32_t i = 0; i < trainer->rank.per_engine; i++) {
         tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
     }
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status =
-            tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(writer), &ref);
-    }
+    status = call_stage(trainer, writer);
     tdm_writer_destroy(writer);
-    TDM_TRY(status);
-    status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
-    tdm_ref_release(ref);
     return status;
 }
 
@@ -449,6 +544,116 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
     return agree(trainer, status);
 }
 
+/* ---- methods: an update by routes ------------------------------------------------------- */
+
+static tdm_status read_targets(struct trainer *trainer, const tdm_value *list)
+{
+    uint32_t count = trainer->rank.context.ranks_count;
+    struct tdm__target *targets;
+    tdm_status status = TDM_OK;
+
+    if (tdm_value_count(list) != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "targets of %u engine ranks, there are %u",
+                         tdm_value_count(list), count);
+    }
+    targets = calloc(count, sizeof(*targets));
+    if (targets == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "targets of %u engine ranks", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm__target_read(tdm_value_at(list, i), &targets[i]);
+    }
+    if (status == TDM_OK) {
+        status = tdm__mover_open(trainer->mover, targets);
+    }
+    free(targets);
+    return status;
+}
+
+/* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
+static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t window)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, trainer->rank.per_engine);
+    status = tdm_writer_status(writer);
+    for (uint32_t i = 0; i < trainer->rank.per_engine && status == TDM_OK; i++) {
+        struct tdm_bytes list;
+
+        status = tdm__mover_describe(trainer->mover, update, epoch, window,
+                                     trainer->rank.context.rank + i, &list);
+        if (status == TDM_OK) {
+            tdm_write_bytes(writer, list.data, list.size_bytes);
+        }
+    }
+    if (status == TDM_OK) {
+        status = call_stage(trainer, writer);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status move_window(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t window)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    char name[TDM__SPAN_NAME_BYTES];
+    tdm_status status = tdm__mover_write(trainer->mover, window);
+
+    if (status != TDM_OK) {
+        return give_up(trainer, status);
+    }
+    (void)snprintf(name, sizeof(name), "write bucket %u", window);
+    tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
+    if (trainer->rank.context.rank % trainer->rank.per_engine == 0) {
+        status = tell_engine(trainer, update, epoch, window);
+    }
+    return agree(trainer, status);
+}
+
+/* However it ends, nothing of an engine stays mapped. */
+static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
+                       const tdm_value *targets)
+{
+    tdm_status status = read_targets(trainer, targets);
+
+    if (status != TDM_OK) {
+        return give_up(trainer, status);
+    }
+    for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
+        status = tdm__wrap(move_window(trainer, update, epoch, i), "bucket %u of %u", i,
+                           trainer->route->windows_count);
+    }
+    tdm__mover_close(trainer->mover);
+    return status;
+}
+
+/* (update id, epoch, [target of each engine rank …]) → hash of the contents: high, low */
+static tdm_status update_parts(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    struct tdm__hash hash;
+    struct tdm__id id;
+
+    TDM_TRY(started(trainer));
+    if (trainer->mover == NULL || bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes, or no route",
+                         bytes.size_bytes);
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    TDM_TRY(move(trainer, &id, tdm_value_uint(tdm_value_at(arguments, 1), 0),
+                 tdm_value_at(arguments, 2)));
+    hash = tdm__mover_contents(trainer->mover);
+    return tdm_call_reply(call, "uu", hash.high, hash.low);
+}
+
+/* ---- methods: an update by names -------------------------------------------------------- */
+
 /* (update id, epoch) → bytes, buckets */
 static tdm_status update(tdm_call *call, void *self)
 {
@@ -484,9 +689,11 @@ static const struct tdm_actor_class trainer_class = {
                 {"step", step},
                 {"save", save},
                 {"load", load},
+                {"connect", connect},
                 {"take_bucket", take_bucket},
                 {"give_bucket", give_bucket},
                 {"update", update},
+                {"update_parts", update_parts},
                 {"trace", trace}},
 };
 

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct tdm_bytes no_arguments = {"\x90", 1};
 
@@ -96,6 +97,194 @@ static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_up
     return status;
 }
 
+/* ---- calls whose answers matter --------------------------------------------------------- */
+
+struct answers {
+    tdm_ref **refs; /* owned */
+    uint32_t count;
+};
+
+static void answers_fini(struct answers *answers)
+{
+    if (answers->refs != NULL) {
+        tdm__crew_release(answers->refs, answers->count);
+        free(answers->refs);
+    }
+    *answers = (struct answers){.refs = NULL};
+}
+
+/* The same call to all; TDM_OK when all have answered well.  Free the answers in any case. */
+static tdm_status ask_all(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
+                          const char *method, struct tdm_bytes arguments,
+                          struct answers *answers)
+{
+    *answers = (struct answers){.refs = calloc(count + 1, sizeof(tdm_ref *)), .count = count};
+    if (answers->refs == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u calls of %s", count, method);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &answers->refs[i]));
+    }
+    return tdm__crew_await(crew, answers->refs, count, timeout_of(crew));
+}
+
+static const tdm_value *answer_of(const struct answers *answers, uint32_t index)
+{
+    const tdm_value *value = NULL;
+
+    return tdm_get_value(answers->refs[index], 0, &value) == TDM_OK ? value : NULL;
+}
+
+/* ---- where engines keep what ------------------------------------------------------------ */
+
+static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers *layouts,
+                                   struct tdm__weight_cost *cost_out)
+{
+    struct answers costs = {.refs = NULL};
+    const tdm_value *cost;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 3);
+    tdm_write_bool(writer, crew->in_place);
+    tdm_write_uint(writer, tdm_value_uint(tdm_value_at(answer_of(layouts, 0), 0), 0));
+    tdm_write_array(writer, layouts->count);
+    for (uint32_t i = 0; i < layouts->count; i++) {
+        tdm_write_value(writer, tdm_value_at(answer_of(layouts, i), 1));
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = ask_all(crew, crew->trainers, crew->trainers_count, "connect",
+                         tdm_writer_bytes(writer), &costs);
+    }
+    if (status == TDM_OK) {
+        cost = answer_of(&costs, 0);
+        *cost_out = (struct tdm__weight_cost){
+            .same_gpu_bytes = tdm_value_uint(tdm_value_at(cost, 0), 0),
+            .other_gpu_bytes = tdm_value_uint(tdm_value_at(cost, 1), 0),
+            .copies_max = tdm_value_uint(tdm_value_at(cost, 2), 0),
+            .buckets_count = tdm_value_uint(tdm_value_at(cost, 3), 0),
+            .bucket_bytes = tdm_value_uint(tdm_value_at(cost, 4), 0)};
+    }
+    answers_fini(&costs);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static bool all_have_layouts(const struct answers *layouts)
+{
+    for (uint32_t i = 0; i < layouts->count; i++) {
+        if (tdm_value_count(answer_of(layouts, i)) != 2) {
+            return false;
+        }
+    }
+    return true;
+}
+
+tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
+                                      struct tdm__weight_cost *cost_out)
+{
+    struct answers layouts = {.refs = NULL};
+    tdm_writer *writer;
+    tdm_status status;
+
+    memset(cost_out, 0, sizeof(*cost_out));
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_value(writer, manifest);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = ask_all(crew, crew->engines, crew->engines_count, "connect",
+                         tdm_writer_bytes(writer), &layouts);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        crew->by_parts = strcmp(crew->spec->update_mode, "names") != 0 &&
+                         crew->engines_count == crew->trainers_count &&
+                         all_have_layouts(&layouts);
+        crew->in_place = strcmp(crew->spec->update_mode, "donate") == 0;
+    }
+    if (status == TDM_OK && crew->by_parts) {
+        status = connect_trainers(crew, &layouts, cost_out);
+    }
+    answers_fini(&layouts);
+    return status;
+}
+
+/* ---- by parts --------------------------------------------------------------------------- */
+
+static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
+                             const struct answers *targets, struct tdm__hash *contents_out)
+{
+    struct answers hashes = {.refs = NULL};
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 3);
+    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
+    tdm_write_uint(writer, update->epoch);
+    tdm_write_array(writer, targets->count);
+    for (uint32_t i = 0; i < targets->count; i++) {
+        tdm_write_value(writer, answer_of(targets, i));
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = ask_all(crew, crew->trainers, crew->trainers_count, "update_parts",
+                         tdm_writer_bytes(writer), &hashes);
+    }
+    if (status == TDM_OK) {
+        const tdm_value *hash = answer_of(&hashes, 0);
+
+        contents_out->high = tdm_value_uint(tdm_value_at(hash, 0), 0);
+        contents_out->low = tdm_value_uint(tdm_value_at(hash, 1), 0);
+    }
+    answers_fini(&hashes);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
+                                const struct tdm__hash *contents)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "buu", (const void *)update->id.bytes, sizeof(update->id.bytes),
+                      contents->high, contents->low);
+    if (status == TDM_OK) {
+        status = tdm__crew_call(crew, crew->engines, crew->engines_count, "prepare_parts",
+                                tdm_writer_bytes(writer), timeout_of(crew));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Trainers write where somebody has memory: the engines' shadows or buckets of their own. */
+static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_update *update)
+{
+    struct answers shadows;
+    struct answers buckets = {.refs = NULL};
+    struct tdm__hash contents = {0, 0};
+    tdm_status status = ask_all(crew, crew->engines, crew->engines_count, "take_shadow",
+                                no_arguments, &shadows);
+
+    if (status == TDM_OK && !crew->in_place) {
+        status = ask_all(crew, crew->trainers, crew->trainers_count, "take_bucket",
+                         no_arguments, &buckets);
+    }
+    if (status == TDM_OK) {
+        status = send_parts(crew, update, crew->in_place ? &shadows : &buckets, &contents);
+    }
+    answers_fini(&shadows);
+    answers_fini(&buckets);
+    TDM_TRY(status);
+    return prepare_parts(crew, update, &contents);
+}
+
+/* ---- by name ---------------------------------------------------------------------------- */
+
 static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight_update *update)
 {
     TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "take_bucket",
@@ -107,6 +296,9 @@ static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight
 static tdm_status stage(struct tdm__crew *crew, const char *file,
                         const struct tdm__weight_update *update)
 {
+    if (file == NULL && crew->by_parts) {
+        return stage_parts(crew, update);
+    }
     TDM_TRY(tdm__crew_call(crew, crew->engines, crew->engines_count, "take_shadow",
                            no_arguments, timeout_of(crew)));
     TDM_TRY(file != NULL ? stage_file(crew, update, file) : stage_buckets(crew, update));
@@ -163,6 +355,9 @@ tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                            update, update->version)
                               : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
                                                no_arguments, timeout_of(crew)));
+    if (crew->by_parts && crew->in_place) {
+        return TDM_OK; /* trainers have no buckets */
+    }
     return tdm__crew_call(crew, crew->trainers, crew->trainers_count, "give_bucket",
                           no_arguments, timeout_of(crew));
 }

@@ -18,6 +18,21 @@ struct tdm__weight_update {
     uint64_t bytes; /* of the model */
 };
 
+/* What an update costs, known before the first; all zero where weights go by name. */
+struct tdm__weight_cost {
+    uint64_t same_gpu_bytes;
+    uint64_t other_gpu_bytes;
+    uint64_t copies_max; /* of an engine rank */
+    uint64_t buckets_count;
+    uint64_t bucket_bytes;
+};
+
+/* Tells engines the trainers' tensors, and trainers where engines keep them; with that every
+ * trainer rank compiles the same route.  Engines without a layout get whole tensors, as does
+ * everybody with update.mode "names". */
+tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
+                                      struct tdm__weight_cost *cost_out);
+
 /* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  The weights
  * come from the trainers' buckets, or where `file` is not NULL from those safetensors.  TDM_OK
  * with `committed`, or the failure for which it was aborted; the old version is then served on.

@@ -301,6 +301,13 @@ const struct tdm__block *tdm__region_block(const tdm_region *region)
     return region->blocks[0];
 }
 
+struct tdm__block *const *tdm__region_blocks(const tdm_region *region, uint32_t *count_out)
+{
+    TDM_ASSERT(region->resident);
+    *count_out = region->blocks_count;
+    return region->blocks;
+}
+
 struct tdm__device *tdm__regions_device(const struct tdm__regions *regions)
 {
     return regions->device;

@@ -159,8 +159,9 @@ static tdm_status check_tensor(const struct tdm__handles *handles, uint32_t inde
                          index, tensor->dims_count, tensor->shape[0], tensor->shape[1],
                          tensor->shape[2], tensor->shape[3]);
     }
-    if ((tensor->flags & ~TDM__TENSOR_REQUIRES_GRAD) != 0 || tensor->reserved != 0 ||
-        tensor->reserved_tail[0] != 0 || tensor->reserved_tail[1] != 0) {
+    if ((tensor->flags & ~(TDM__TENSOR_REQUIRES_GRAD | TDM__TENSOR_PART)) != 0 ||
+        tensor->reserved != 0 || tensor->reserved_tail != 0 ||
+        (tensor->image != 0 && (tensor->flags & TDM__TENSOR_PART) == 0)) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "handles: tensor %" PRIu32
                          ": flags %x, or a reserved word is not zero",
@@ -274,6 +275,18 @@ tdm_status tdm__handles_check_place(const struct tdm__handles *handles,
     return TDM_OK;
 }
 
+static bool is_of(const struct tdm__tensor_record *record, const struct tdm_tensor_info *tensor)
+{
+    if (record->dtype != (uint16_t)tensor->dtype) {
+        return false;
+    }
+    if ((record->flags & TDM__TENSOR_PART) != 0) {
+        return record->dims_count == 2 && record->stride[1] == 1;
+    }
+    return record->dims_count == tensor->dims_count &&
+           memcmp(record->shape, tensor->shape, sizeof(record->shape)) == 0;
+}
+
 tdm_status tdm__handles_check_manifest(const struct tdm__handles *handles,
                                        const struct tdm__manifest *manifest)
 {
@@ -287,9 +300,7 @@ tdm_status tdm__handles_check_manifest(const struct tdm__handles *handles,
                              record->tensor, manifest->tensors_count);
         }
         tensor = &manifest->tensors[record->tensor];
-        if (record->dtype != (uint16_t)tensor->dtype ||
-            record->dims_count != tensor->dims_count ||
-            memcmp(record->shape, tensor->shape, sizeof(record->shape)) != 0) {
+        if (!is_of(record, tensor)) {
             return tdm__fail(TDM_E_PROTOCOL,
                              "handles: tensor %" PRIu32 " (%s) has another dtype or shape than "
                              "the manifest says: %u, %u dimensions",

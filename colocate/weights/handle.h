@@ -49,7 +49,10 @@ struct tdm__storage_record {
     uint32_t reserved[3]; /* zero */
 };
 
-enum { TDM__TENSOR_REQUIRES_GRAD = 1 };
+enum {
+    TDM__TENSOR_REQUIRES_GRAD = 1,
+    TDM__TENSOR_PART = 2 /* a rectangle of the tensor, and where the receiver keeps it */
+};
 
 struct tdm__tensor_record {
     uint32_t tensor;  /* index in the manifest */
@@ -61,8 +64,11 @@ struct tdm__tensor_record {
     uint64_t shape[TDM_DIMS_MAX];  /* unused: zero */
     uint64_t stride[TDM_DIMS_MAX]; /* in elements; unused: zero */
     uint64_t offset;               /* of the first element in the storage, in elements */
-    uint64_t checksum;             /* XXH3-64 of its elements, row after row */
-    uint64_t reserved_tail[2];     /* zero */
+    uint64_t
+        checksum;   /* XXH3-64 of its elements, row after row; of a part colocate/weights/sum.h
+                     */
+    uint64_t image; /* of a part: its first byte in the receiver's weights; else zero */
+    uint64_t reserved_tail; /* zero */
 };
 
 _Static_assert(sizeof(struct tdm__handles_header) == 64, "wire format");
@@ -97,7 +103,8 @@ void tdm__handles_fini(struct tdm__handles *handles);
 tdm_status tdm__handles_check_place(const struct tdm__handles *handles,
                                     const struct tdm__id *node, const struct tdm__id *gpu);
 
-/* TDM_E_PROTOCOL unless every tensor is one of the manifest's, with its dtype and shape. */
+/* TDM_E_PROTOCOL unless every tensor is one of the manifest's, with its dtype and shape; a part
+ * has rows and columns instead. */
 tdm_status tdm__handles_check_manifest(const struct tdm__handles *handles,
                                        const struct tdm__manifest *manifest);
 

@@ -1,4 +1,4 @@
-/* layout.c - which parts of a model's tensors a trainer rank holds, as others learn it. */
+/* layout.c - which parts of a model's tensors a rank holds, as others learn it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/layout.h"
 
@@ -6,8 +6,11 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { FORMAT_VERSION = 1, SLICE_VALUES = 2 + 2 * TDM_DIMS_MAX };
+_Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses travel as numbers");
+
+enum { FORMAT_VERSION = 2, SLICE_VALUES = 3 + 2 * TDM_DIMS_MAX };
 
 static tdm_status check_range(const struct tdm_slice *slice, uint32_t index, const char *name,
                               uint32_t dimension, uint64_t room)
@@ -58,9 +61,38 @@ tdm_status tdm__layout_check(const struct tdm__layout *layout,
     return TDM_OK;
 }
 
-/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4], …]] ----------------- */
+uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm_slice *slice)
+{
+    const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
+    uint32_t dims_count = slice->flat != 0 ? 1 : tensor->dims_count;
+    uint64_t bytes = tdm_dtype_bytes(tensor->dtype);
 
-tdm_status tdm__layout_encode(const struct tdm__layout *layout, tdm_writer *writer)
+    for (uint32_t i = 0; i < dims_count; i++) {
+        bytes *= slice->extent[i];
+    }
+    return bytes;
+}
+
+tdm_status tdm__layout_locate(const struct tdm__layout *layout,
+                              const struct tdm__manifest *manifest,
+                              const struct tdm__regions *regions, struct tdm_slice *slices_out)
+{
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        const struct tdm_slice *slice = &layout->slices[i];
+
+        slices_out[i] = *slice;
+        TDM_TRY(tdm__wrap(
+            tdm__region_read(regions, slice->address, tdm__slice_bytes(manifest, slice),
+                             &slices_out[i].address),
+            "slice %" PRIu32 ", of %s", i, manifest->tensors[slice->tensor].name));
+    }
+    return TDM_OK;
+}
+
+/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4, address], …]] -------- */
+
+tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,
+                              tdm_writer *writer)
 {
     tdm_write_array(writer, 2);
     tdm_write_uint(writer, FORMAT_VERSION);
@@ -77,6 +109,7 @@ tdm_status tdm__layout_encode(const struct tdm__layout *layout, tdm_writer *writ
         for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
             tdm_write_uint(writer, slice->extent[k]);
         }
+        tdm_write_uint(writer, base == NULL ? 0 : (uintptr_t)slice->address - (uintptr_t)base);
     }
     return tdm_writer_status(writer);
 }
@@ -111,6 +144,8 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
         slice->offset[k] = numbers[2 + k];
         slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
     }
+    /* Never followed: a number that will be checked against the size of the weights. */
+    memcpy(&slice->address, &numbers[SLICE_VALUES - 1], sizeof(slice->address));
     return TDM_OK;
 }
 

@@ -3,6 +3,7 @@
 #include "colocate/weights/receiver.h"
 
 #include "colocate/weights/handle.h"
+#include "colocate/weights/parts.h"
 #include "colocate/weights/tensor.h"
 #include "runtime/error.h"
 
@@ -28,6 +29,9 @@ struct tdm__receiver {
     uint64_t *sums;                /* owned: of each tensor of the manifest */
     uint8_t *staged;               /* owned: has it come? */
     struct tdm_tensor_view *views; /* owned */
+    struct tdm__parts *parts;      /* owned; NULL: no layout, tensors come whole */
+    bool by_parts;                 /* the update brought parts */
+    bool verified;                 /* one update was, in full */
     struct import imports[IMPORTS_MAX];
     uint32_t imports_count;
 };
@@ -96,6 +100,7 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
     free(receiver->sums);
     free(receiver->staged);
     free(receiver->views);
+    tdm__parts_destroy(receiver->parts);
     free(receiver);
 }
 
@@ -124,6 +129,10 @@ static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm_
         receiver->update = *update;
         receiver->phase = RECEIVER_STAGING;
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
+        receiver->by_parts = false;
+        if (receiver->parts != NULL) {
+            tdm__parts_begin(receiver->parts);
+        }
         receiver->options.ops->begin(receiver->options.state);
         return TDM_OK;
     }
@@ -257,6 +266,68 @@ static tdm_status load_records(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
+/* ---- parts ------------------------------------------------------------------------------ */
+
+tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
+                                    const struct tdm__layout *layout)
+{
+    const struct tdm__parts_options options = {
+        .manifest = receiver->options.manifest,
+        .layout = layout,
+        .base = tdm_region_address(receiver->options.weights),
+        .image_bytes = tdm_region_size(receiver->options.weights)};
+
+    return tdm__parts_create(&options, &receiver->parts);
+}
+
+const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver)
+{
+    return receiver->shadow;
+}
+
+static bool is_shadow(const struct tdm__receiver *receiver,
+                      const struct tdm__storage_record *storage)
+{
+    uint32_t count;
+    struct tdm__block *const *blocks = tdm__region_blocks(receiver->shadow, &count);
+
+    return count > 0 && tdm__id_equal(&blocks[0]->key, &storage->key);
+}
+
+/* Where the parts are to be copied from; NULL: they are in place. */
+static tdm_status open_source(struct tdm__receiver *receiver,
+                              const struct tdm__handles *handles, const char **source_out)
+{
+    if (handles->header.storages_count != 1) {
+        return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages",
+                         handles->header.storages_count);
+    }
+    if (is_shadow(receiver, &handles->storages[0])) {
+        *source_out = NULL;
+        return TDM_OK;
+    }
+    return open_storage(receiver, &handles->storages[0], source_out);
+}
+
+static tdm_status stage_parts(struct tdm__receiver *receiver,
+                              const struct tdm__handles *handles)
+{
+    const struct tdm__receiver_options *options = &receiver->options;
+    struct tdm__parts_stage stage = {.handles = handles,
+                                     .image = tdm_region_address(receiver->shadow),
+                                     .verify = options->verify};
+
+    if (options->verify == TDM__VERIFY_SAMPLE && !receiver->verified) {
+        stage.verify = TDM__VERIFY_FULL;
+    }
+    if (receiver->parts == NULL) {
+        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+    }
+    TDM_TRY(open_source(receiver, handles, &stage.source));
+    receiver->by_parts = true;
+    return tdm__parts_stage(receiver->parts, &stage);
+}
+
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
                                 const struct tdm__handles *handles)
 {
@@ -265,8 +336,16 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
     TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
     TDM_TRY(need_shadow(receiver));
     TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
+    if ((handles->tensors[0].flags & TDM__TENSOR_PART) != 0) {
+        return stage_parts(receiver, handles);
+    }
+    if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
+                         handles->header.tensors_count,
+                         receiver->options.manifest->tensors_count);
+    }
     TDM_TRY(make_views(receiver, handles));
-    if (receiver->options.verify) {
+    if (receiver->options.verify != TDM__VERIFY_NONE) {
         TDM_TRY(verify(receiver, handles));
     }
     return load_records(receiver, handles);
@@ -278,13 +357,7 @@ tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes 
     tdm_status status;
 
     TDM_TRY(tdm__handles_decode(bytes, &handles));
-    if (handles.header.tensors_count > receiver->options.manifest->tensors_count) {
-        status =
-            tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
-                      handles.header.tensors_count, receiver->options.manifest->tensors_count);
-    } else {
-        status = stage_decoded(receiver, &handles);
-    }
+    status = stage_decoded(receiver, &handles);
     tdm__handles_fini(&handles);
     return status;
 }
@@ -339,15 +412,35 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
 
 /* ---- vote, flip, drop ------------------------------------------------------------------- */
 
+static tdm_status check_staged(const struct tdm__receiver *receiver,
+                               const struct tdm__id *update)
+{
+    if ((receiver->phase != RECEIVER_STAGING && receiver->phase != RECEIVER_VOTED) ||
+        !tdm__id_equal(update, &receiver->update)) {
+        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
+                                       const struct tdm__id *update)
+{
+    TDM_TRY(check_staged(receiver, update));
+    if (!receiver->by_parts) {
+        return tdm__fail(TDM_E_STATE, "no parts have come");
+    }
+    TDM_TRY(tdm__parts_complete(receiver->parts));
+    receiver->phase = RECEIVER_VOTED;
+    receiver->verified = true;
+    return TDM_OK;
+}
+
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
                                  struct tdm__hash *hash_out)
 {
     const struct tdm__manifest *manifest = receiver->options.manifest;
 
-    if ((receiver->phase != RECEIVER_STAGING && receiver->phase != RECEIVER_VOTED) ||
-        !tdm__id_equal(update, &receiver->update)) {
-        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
-    }
+    TDM_TRY(check_staged(receiver, update));
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         if (receiver->staged[i] == 0) {
             return tdm__fail(TDM_E_STATE, "tensor %s has not come", manifest->tensors[i].name);

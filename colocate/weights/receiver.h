@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_WEIGHTS_RECEIVER_H
 
 #include "colocate/memory/region.h"
+#include "colocate/weights/layout.h"
 #include "colocate/weights/manifest.h"
 #include "colocate/weights/place.h"
 
@@ -14,6 +15,15 @@
  * two regions' memory.  The caller carries votes and outcomes to and from the store. */
 struct tdm__receiver;
 
+/* Which bytes are compared with the sender's checksums, before they count as here. */
+enum tdm__verify {
+    TDM__VERIFY_NONE,
+    TDM__VERIFY_FULL,
+    /* What this rank does not copy itself, in full at the first update, then a sixteenth of it
+     * at each, another one every time; what it copies, always. */
+    TDM__VERIFY_SAMPLE
+};
+
 struct tdm__receiver_options {
     const struct tdm__manifest *manifest; /* borrowed, like the rest */
     const struct tdm_engine_ops *ops;
@@ -21,7 +31,7 @@ struct tdm__receiver_options {
     struct tdm__regions *regions;
     tdm_region *weights;
     struct tdm__place place;
-    bool verify; /* read every tensor once more and compare its checksum before it is loaded */
+    enum tdm__verify verify;
 };
 
 /* Reserves the shadow's addresses, not its memory. */
@@ -34,12 +44,24 @@ tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_
 
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
 
+/* Where the engine keeps what of each tensor: from now on buckets bring parts, which are put
+ * there, and not whole tensors for the library's load().  Slices (copied) have addresses in the
+ * weights region.  TDM_E_INVAL names the tensor whose slice lies outside, or on another one. */
+tdm_status tdm__receiver_set_layout(struct tdm__receiver *receiver,
+                                    const struct tdm__layout *layout);
+/* The shadow, while it has memory: where trainers may write themselves. */
+const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
+
 /* Loads one bucket, described by handle tuples.  The first of a higher epoch begins a new
  * update. Refused, before a byte is touched: a lower epoch, an update that this rank has voted
  * for or dropped (TDM_E_STATE), storages on another node or GPU (TDM_E_DEVICE), tensors that
  * are not the manifest's (TDM_E_PROTOCOL).  A tensor whose bytes have another checksum than the
  * sender's is TDM_E_CHECKSUM, by name. */
 tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes);
+
+/* A bucket of parts is refused (TDM_E_STATE) if it, or one after it, has come before.  Its
+ * storage is a block to be copied from, or this rank's shadow, into which others have written.
+ */
 
 /* The same from a file of whole tensors, all of the model in one. */
 tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
@@ -50,6 +72,11 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
  * TDM_E_STATE names what is missing. */
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
                                  struct tdm__hash *hash_out);
+
+/* For an update that brought parts: every byte of this rank's layout has come.  What to vote
+ * with is the sender's word: it knows the sums of all ranks. */
+tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
+                                       const struct tdm__id *update);
 
 /* The update was committed: the shadow is served from now on.  The other: whatever was staged
  * is void, for an update that was aborted or is over.  Both give the shadow's memory, and the

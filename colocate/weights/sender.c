@@ -130,28 +130,6 @@ uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t buc
 
 /* ---- fill ------------------------------------------------------------------------------- */
 
-/* Paused slices are read from their host copies. */
-static tdm_status find_slices(struct tdm__sender *sender)
-{
-    const struct tdm__sender_options *options = &sender->options;
-    const struct tdm__layout *own = &options->layouts[options->rank];
-
-    for (uint32_t i = 0; i < own->slices_count; i++) {
-        const struct tdm_tensor_info *info = &options->manifest->tensors[own->slices[i].tensor];
-        uint32_t dims_count = own->slices[i].flat != 0 ? 1 : info->dims_count;
-        uint64_t bytes = tdm_dtype_bytes(info->dtype);
-
-        for (uint32_t dim = 0; dim < dims_count; dim++) {
-            bytes *= own->slices[i].extent[dim];
-        }
-        sender->slices[i] = own->slices[i];
-        TDM_TRY(tdm__wrap(tdm__region_read(options->regions, own->slices[i].address, bytes,
-                                           &sender->slices[i].address),
-                          "slice %u, of %s", i, info->name));
-    }
-    return TDM_OK;
-}
-
 tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
 {
     const struct tdm__sender_options *options = &sender->options;
@@ -161,7 +139,8 @@ tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
     if (!tdm_region_is_resident(sender->bucket)) {
         return tdm__fail(TDM_E_STATE, "a bucket is to be filled before it has memory");
     }
-    TDM_TRY(find_slices(sender));
+    TDM_TRY(tdm__layout_locate(&options->layouts[options->rank], options->manifest,
+                               options->regions, sender->slices));
     tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part);
     TDM_TRY(tdm_group_all_gather(options->group, sender->part, part_bytes, sender->parts));
     for (uint32_t rank = 0; rank < options->ranks_count; rank++) {

@@ -32,7 +32,8 @@ struct engine {
     struct settings settings;
     struct model model; /* this rank's part */
     struct network network;
-    uint8_t *loaded; /* owned: by tensor, since the update began */
+    uint8_t *loaded;          /* owned: by tensor, since the update began */
+    struct tdm_slice *slices; /* owned: of each tensor, where updates write it */
 
     /* The wave: as many prompts as fit at once.  All owned. */
     struct row *rows;           /* max_total_tokens */
@@ -57,6 +58,7 @@ static void engine_close(void *state)
     network_fini(&engine->network);
     model_fini(&engine->model);
     free(engine->loaded);
+    free(engine->slices);
     free(engine->rows);
     free(engine->prefixes);
     free(engine->sequences);
@@ -79,12 +81,13 @@ static tdm_status make(struct engine *engine)
     };
     TDM_TRY(network_init(&engine->network));
     engine->loaded = calloc(engine->model.tensors_count, sizeof(*engine->loaded));
+    engine->slices = calloc(engine->model.tensors_count, sizeof(*engine->slices));
     engine->rows = calloc(settings->max_total_tokens, sizeof(*engine->rows));
     engine->prefixes = calloc(settings->max_running_requests, sizeof(*engine->prefixes));
     engine->sequences = calloc(settings->max_running_requests, sizeof(*engine->sequences));
     engine->running = calloc(settings->max_running_requests, sizeof(*engine->running));
-    if (engine->loaded == NULL || engine->rows == NULL || engine->prefixes == NULL ||
-        engine->sequences == NULL || engine->running == NULL) {
+    if (engine->loaded == NULL || engine->slices == NULL || engine->rows == NULL ||
+        engine->prefixes == NULL || engine->sequences == NULL || engine->running == NULL) {
         return tdm_fail(TDM_E_NOMEM, "engine.max_running_requests %u, max_total_tokens %u",
                         settings->max_running_requests, settings->max_total_tokens);
     }
@@ -171,6 +174,39 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
                           (float *)weights + engine->model.offsets[index]));
         engine->loaded[index] = 1;
     }
+    return TDM_OK;
+}
+
+/* This rank's part of each tensor, as load() would put it. */
+static tdm_status engine_layout(void *state, const struct tdm_tensor_info *tensors,
+                                uint32_t tensors_count, const struct tdm_slice **slices_out,
+                                uint32_t *slices_count_out)
+{
+    struct engine *engine = state;
+
+    if (tensors_count != engine->model.tensors_count) {
+        return tdm_fail(TDM_E_INVAL, "%u tensors come, the model has %u", tensors_count,
+                        engine->model.tensors_count);
+    }
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        uint32_t index = model_find(&engine->model, tensors[i].name);
+        struct tdm_tensor_info want;
+
+        if (index == engine->model.tensors_count) {
+            return tdm_fail(TDM_E_INVAL, "the model has no tensor %s", tensors[i].name);
+        }
+        model_whole_tensor(&engine->model, index, &want);
+        if (tensors[i].dtype != want.dtype || tensors[i].dims_count != want.dims_count ||
+            memcmp(tensors[i].shape, want.shape, sizeof(want.shape)) != 0) {
+            return tdm_fail(TDM_E_INVAL, "tensor %s has another dtype or shape",
+                            tensors[i].name);
+        }
+        engine->slices[i] = model_slice(&engine->model, index, engine->context->rank);
+        engine->slices[i].tensor = i;
+        engine->slices[i].address = engine->network.weights + engine->model.offsets[index];
+    }
+    *slices_out = engine->slices;
+    *slices_count_out = tensors_count;
     return TDM_OK;
 }
 
@@ -400,4 +436,5 @@ const struct tdm_engine_ops engine_ops = {
     .flush_cache = engine_flush_cache,
     .generate = engine_generate,
     .close = engine_close,
+    .layout = engine_layout,
 };

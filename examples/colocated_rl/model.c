@@ -320,3 +320,20 @@ tdm_status model_cut(const struct model *model, uint32_t index, uint32_t rank,
     }
     return TDM_OK;
 }
+
+struct tdm_slice model_slice(const struct model *model, uint32_t index, uint32_t rank)
+{
+    const struct tdm_tensor_info *mine = &model->tensors[index];
+    enum split split = split_of(model, index);
+    struct tdm_slice slice = {.tensor = index};
+
+    for (uint32_t i = 0; i < mine->dims_count; i++) {
+        slice.extent[i] = mine->shape[i];
+    }
+    if (split != SPLIT_NONE) {
+        uint32_t dim = split == SPLIT_ROWS ? 0 : 1;
+
+        slice.offset[dim] = rank * mine->shape[dim];
+    }
+    return slice;
+}

@@ -72,6 +72,9 @@ uint32_t model_find(const struct model *model, const char *name);
 void model_whole_tensor(const struct model *model, uint32_t index,
                         struct tdm_tensor_info *info_out);
 
+/* Rank's part of a whole tensor: where it lies in that, without an address. */
+struct tdm_slice model_slice(const struct model *model, uint32_t index, uint32_t rank);
+
 /* Copies rank's part of a whole tensor, of any strides, to `part`; F32 and BF16 are read.
  * TDM_E_INVAL for another dtype or shape, named. */
 tdm_status model_cut(const struct model *model, uint32_t index, uint32_t rank,

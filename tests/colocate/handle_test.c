@@ -125,7 +125,7 @@ static void every_wrong_field_is_refused_by_name(void **state)
     BREAKS(tensors[0].dims_count, 1, "shape 4 8");
     BREAKS(tensors[0].flags, 4, "flags 4");
     BREAKS(tensors[1].reserved, 1, "reserved");
-    BREAKS(tensors[1].reserved_tail[1], 1, "reserved");
+    BREAKS(tensors[1].reserved_tail, 1, "reserved");
 }
 
 static void a_tensor_outside_its_storage_is_refused(void **state)

@@ -47,30 +47,42 @@ static void a_layout_survives_the_wire_and_its_cuts_do_not(void **state)
     const struct tdm_slice slices[] = {
         {.tensor = 3, .flat = 1, .offset = {1}, .extent = {2}},
         {.tensor = 4, .offset = {1, 2, 3, 4}, .extent = {5, 6, 7, 8}}};
-    const struct tdm__layout layout = {slices, 2};
+    static const char image[8];
+    const struct tdm_slice placed[] = {
+        {.tensor = 3, .flat = 1, .extent = {2}, .address = image},
+        {.tensor = 3, .address = &image[5]}};
+    struct tdm__layout layout = {slices, 2};
     struct tdm__layout back;
     struct tdm_bytes bytes;
     tdm_writer *writer;
 
     (void)state;
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    assert_int_equal(tdm__layout_encode(&layout, writer), TDM_OK);
+    assert_int_equal(tdm__layout_encode(&layout, NULL, writer), TDM_OK);
     bytes = tdm_writer_bytes(writer);
     assert_int_equal(tdm__layout_decode(bytes, &back), TDM_OK);
     assert_int_equal(back.slices_count, 2);
     assert_memory_equal(back.slices, slices, sizeof(slices));
+    tdm__layout_fini(&back);
+    tdm_writer_clear(writer);
+    layout.slices = placed;
+    assert_int_equal(tdm__layout_encode(&layout, image, writer), TDM_OK);
+    bytes = tdm_writer_bytes(writer);
+    assert_int_equal(tdm__layout_decode(bytes, &back), TDM_OK);
+    assert_int_equal((uintptr_t)back.slices[0].address, 0);
+    assert_int_equal((uintptr_t)back.slices[1].address, 5);
     tdm__layout_fini(&back);
     while (bytes.size_bytes > 0) {
         bytes.size_bytes--;
         assert_int_equal(tdm__layout_decode(bytes, &back), TDM_E_PROTOCOL);
     }
     tdm_writer_clear(writer);
-    assert_int_equal(tdm_pack(writer, "i((iiiiiiiiis))", (int64_t)1, (int64_t)1, (int64_t)1,
+    assert_int_equal(tdm_pack(writer, "i((iiiiiiiiiis))", (int64_t)2, (int64_t)1, (int64_t)1,
                               (int64_t)1, (int64_t)1, (int64_t)1, (int64_t)1, (int64_t)1,
-                              (int64_t)1, (int64_t)1, "x"),
+                              (int64_t)1, (int64_t)1, (int64_t)1, "x"),
                      TDM_OK);
     assert_int_equal(tdm__layout_decode(tdm_writer_bytes(writer), &back), TDM_E_PROTOCOL);
-    assert_non_null(strstr(tdm_error_detail(), "value 9"));
+    assert_non_null(strstr(tdm_error_detail(), "value 10"));
     tdm_writer_destroy(writer);
 }
 

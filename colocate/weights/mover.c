@@ -1,0 +1,409 @@
+/* mover.c - a trainer rank's side of an update by routes: it writes where engines read. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/mover.h"
+
+#include "colocate/weights/handle.h"
+#include "colocate/weights/sum.h"
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* An engine rank's target, mapped here. */
+struct target {
+    struct tdm__id gpu;
+    struct tdm__id key; /* of its first block: what descriptions call it */
+    char *address;      /* NULL: nothing to write there, or not open */
+    size_t size_bytes;  /* reserved */
+    size_t mapped_bytes;
+    struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
+    uint32_t blocks_count;
+};
+
+struct tdm__mover {
+    struct tdm__mover_options options;
+    tdm_region *bucket;       /* owned, like the rest; NULL in place */
+    struct target *targets;   /* one an engine rank */
+    struct tdm_slice *slices; /* this rank's, with addresses where they are now */
+    uint32_t *shares_max;     /* of each window: the most copies that one rank makes */
+    uint64_t *own_sums;
+    uint64_t *sums; /* rank after rank, those of one window */
+    uint32_t *nexts;
+    struct tdm__tensor_record *records;
+    void *description;
+    struct tdm__hash contents;
+    uint64_t exports_count;
+};
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static uint32_t larger(uint32_t one, uint32_t other)
+{
+    return one > other ? one : other;
+}
+
+static tdm_status make_buffers(struct tdm__mover *mover)
+{
+    const struct tdm__route *route = mover->options.route;
+    size_t slices_count = route->from[mover->options.rank].slices_count;
+    struct tdm__handles largest = {.header = {.storages_count = 1}};
+    uint32_t share_max = 0;
+
+    mover->shares_max = calloc((size_t)route->windows_count + 1, sizeof(*mover->shares_max));
+    if (mover->shares_max == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%u windows", route->windows_count);
+    }
+    for (uint32_t i = 0; i < route->windows_count; i++) {
+        for (uint32_t rank = 0; rank < route->from_count; rank++) {
+            mover->shares_max[i] =
+                larger(mover->shares_max[i], tdm__route_share(route, i, rank));
+        }
+        share_max = larger(share_max, mover->shares_max[i]);
+        for (uint32_t k = 0; k < route->to_count; k++) {
+            largest.header.tensors_count =
+                larger(largest.header.tensors_count, route->images[k].windows[i].copies_count);
+        }
+    }
+    mover->targets = calloc((size_t)route->to_count + 1, sizeof(*mover->targets));
+    mover->slices = calloc(slices_count + 1, sizeof(*mover->slices));
+    mover->own_sums = calloc((size_t)share_max + 1, sizeof(*mover->own_sums));
+    mover->sums = calloc((size_t)share_max * route->from_count + 1, sizeof(*mover->sums));
+    mover->nexts = calloc((size_t)route->from_count + 1, sizeof(*mover->nexts));
+    mover->records = calloc((size_t)largest.header.tensors_count + 1, sizeof(*mover->records));
+    mover->description = malloc(tdm__handles_bytes(&largest));
+    if (mover->targets == NULL || mover->slices == NULL || mover->own_sums == NULL ||
+        mover->sums == NULL || mover->nexts == NULL || mover->records == NULL ||
+        mover->description == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an update's buffers: %u copies of %u ranks", share_max,
+                         route->from_count);
+    }
+    return TDM_OK;
+}
+
+static tdm_status make(struct tdm__mover *mover)
+{
+    const struct tdm__mover_options *options = &mover->options;
+    struct tdm_region_options bucket = {.tag = "bucket",
+                                        .size_bytes = options->route->window_bytes_max,
+                                        .policy = TDM_REGION_DROP,
+                                        .paused = 1};
+
+    TDM_TRY(make_buffers(mover));
+    return options->in_place
+               ? TDM_OK
+               : tdm__region_create_shared(options->regions, &bucket, &mover->bucket);
+}
+
+tdm_status tdm__mover_create(const struct tdm__mover_options *options,
+                             struct tdm__mover **mover_out)
+{
+    struct tdm__mover *mover = calloc(1, sizeof(*mover));
+    tdm_status status;
+
+    if (mover == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a mover of weights");
+    }
+    mover->options = *options;
+    status = make(mover);
+    if (status != TDM_OK) {
+        tdm__mover_destroy(mover);
+        return status;
+    }
+    *mover_out = mover;
+    return TDM_OK;
+}
+
+void tdm__mover_destroy(struct tdm__mover *mover)
+{
+    if (mover == NULL) {
+        return;
+    }
+    if (mover->targets != NULL) {
+        tdm__mover_close(mover);
+    }
+    tdm_region_destroy(mover->bucket);
+    free(mover->targets);
+    free(mover->slices);
+    free(mover->shares_max);
+    free(mover->own_sums);
+    free(mover->sums);
+    free(mover->nexts);
+    free(mover->records);
+    free(mover->description);
+    free(mover);
+}
+
+tdm_status tdm__mover_resume(struct tdm__mover *mover, int64_t timeout_ms)
+{
+    return mover->bucket == NULL || tdm_region_is_resident(mover->bucket)
+               ? TDM_OK
+               : tdm_region_resume(mover->bucket, timeout_ms);
+}
+
+tdm_status tdm__mover_pause(struct tdm__mover *mover)
+{
+    return mover->bucket != NULL && tdm_region_is_resident(mover->bucket)
+               ? tdm_region_pause(mover->bucket)
+               : TDM_OK;
+}
+
+const tdm_region *tdm__mover_bucket(const struct tdm__mover *mover)
+{
+    return mover->bucket;
+}
+
+/* ---- targets ---------------------------------------------------------------------------- */
+
+static void close_target(struct tdm__device *device, struct target *target)
+{
+    if (target->mapped_bytes > 0) {
+        (void)device->ops->unmap(device, target->address, target->mapped_bytes);
+    }
+    if (target->address != NULL) {
+        device->ops->unreserve(device, target->address, target->size_bytes);
+    }
+    device->ops->release(device, target->blocks, target->blocks_count);
+    *target = (struct target){.address = NULL};
+}
+
+static tdm_status import_blocks(struct tdm__device *device, const struct tdm__target *from,
+                                struct target *target)
+{
+    for (uint32_t i = 0; i < from->blocks_count; i++) {
+        TDM_TRY(device->ops->import(device, &from->keys[i], &target->blocks[i]));
+        target->blocks_count++;
+        target->size_bytes += target->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static tdm_status map_blocks(struct tdm__device *device, struct target *target)
+{
+    void *address;
+
+    TDM_TRY(device->ops->reserve(device, target->size_bytes, &address));
+    target->address = address;
+    for (uint32_t i = 0; i < target->blocks_count; i++) {
+        TDM_TRY(device->ops->map(device, target->address + target->mapped_bytes,
+                                 target->blocks[i], TDM__READ_WRITE));
+        target->mapped_bytes += target->blocks[i]->size_bytes;
+    }
+    return TDM_OK;
+}
+
+static bool has_copies(const struct tdm__route_image *image, uint32_t from_rank)
+{
+    for (uint32_t i = 0; i < image->copies_count; i++) {
+        if (image->copies[i].from_rank == from_rank) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* At least; buckets all have one size. */
+static uint64_t target_bytes(const struct tdm__mover *mover, uint32_t engine_rank)
+{
+    const struct tdm__route *route = mover->options.route;
+
+    return mover->bucket != NULL
+               ? tdm_region_size(mover->bucket)
+               : route->images[engine_rank].windows[route->windows_count - 1].end;
+}
+
+static tdm_status open_target(struct tdm__mover *mover, uint32_t index,
+                              const struct tdm__target *from)
+{
+    struct tdm__device *device = tdm__regions_device(mover->options.regions);
+    const struct tdm__route *route = mover->options.route;
+    struct target *target = &mover->targets[index];
+    uint64_t wanted;
+
+    if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %u blocks", index,
+                         from->blocks_count);
+    }
+    target->gpu = from->gpu;
+    target->key = from->keys[0];
+    if (!has_copies(&route->images[index], mover->options.rank)) {
+        return TDM_OK;
+    }
+    TDM_TRY(import_blocks(device, from, target));
+    wanted = target_bytes(mover, index);
+    if (target->size_bytes < wanted) {
+        return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %zu bytes, not %llu",
+                         index, target->size_bytes, (unsigned long long)wanted);
+    }
+    return map_blocks(device, target);
+}
+
+tdm_status tdm__mover_open(struct tdm__mover *mover, const struct tdm__target *targets)
+{
+    const struct tdm__route *route = mover->options.route;
+
+    tdm__mover_close(mover);
+    mover->contents = route->manifest->hash;
+    for (uint32_t i = 0; i < route->to_count; i++) {
+        tdm_status status = open_target(mover, i, &targets[i]);
+
+        if (status != TDM_OK) {
+            tdm__mover_close(mover);
+            return status;
+        }
+    }
+    return tdm__layout_locate(&route->from[mover->options.rank], route->manifest,
+                              mover->options.regions, mover->slices);
+}
+
+void tdm__mover_close(struct tdm__mover *mover)
+{
+    struct tdm__device *device = tdm__regions_device(mover->options.regions);
+
+    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
+        close_target(device, &mover->targets[i]);
+    }
+}
+
+/* ---- write ------------------------------------------------------------------------------ */
+
+static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__copy *copy,
+                           char *to)
+{
+    const char *from = mover->slices[copy->from_tensor].address;
+    size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+    const struct tdm__rows rows = {
+        .count = copy->rows,
+        .size_bytes = copy->columns * element_bytes,
+        .from_pitch = copy->from_pitch * element_bytes,
+        .to_pitch = copy->to_pitch * element_bytes,
+    };
+
+    return tdm__sum_copy(&rows, from + copy->from_offset * element_bytes, to);
+}
+
+/* Returns how many sums there are now. */
+static uint32_t write_image(struct tdm__mover *mover, uint32_t image_index, uint32_t window,
+                            uint32_t sums_count)
+{
+    const struct tdm__route *route = mover->options.route;
+    const struct tdm__route_image *image = &route->images[image_index];
+    const struct tdm__route_window *about = &image->windows[window];
+    char *address = mover->targets[image_index].address;
+
+    for (uint32_t i = 0; i < about->copies_count; i++) {
+        const struct tdm__copy *copy = &image->copies[about->copies_first + i];
+
+        if (copy->from_rank == mover->options.rank) {
+            uint64_t at = tdm__route_image_offset(route, image_index, copy);
+
+            at -= mover->options.in_place ? 0 : about->begin;
+            mover->own_sums[sums_count++] = write_copy(mover, copy, address + at);
+        }
+    }
+    return sums_count;
+}
+
+tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
+{
+    const struct tdm__route *route = mover->options.route;
+    size_t each = mover->shares_max[window] * sizeof(uint64_t);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < route->to_count; i++) {
+        count = write_image(mover, i, window, count);
+    }
+    memset(mover->own_sums + count, 0, each - count * sizeof(uint64_t));
+    TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums, each, mover->sums));
+    mover->contents = tdm__checksum_contents(&mover->contents, mover->sums,
+                                             mover->shares_max[window] * route->from_count);
+    return TDM_OK;
+}
+
+struct tdm__hash tdm__mover_contents(const struct tdm__mover *mover)
+{
+    return mover->contents;
+}
+
+/* ---- describe --------------------------------------------------------------------------- */
+
+/* Each rank's sums are in the order of images and copies; `nexts` goes along. */
+static uint64_t next_sum(struct tdm__mover *mover, uint32_t window, uint32_t from_rank)
+{
+    size_t first = (size_t)from_rank * mover->shares_max[window];
+
+    return mover->sums[first + mover->nexts[from_rank]++];
+}
+
+static void skip_images(struct tdm__mover *mover, uint32_t window, uint32_t end)
+{
+    const struct tdm__route *route = mover->options.route;
+
+    memset(mover->nexts, 0, route->from_count * sizeof(*mover->nexts));
+    for (uint32_t i = 0; i < end; i++) {
+        const struct tdm__route_window *about = &route->images[i].windows[window];
+
+        for (uint32_t k = 0; k < about->copies_count; k++) {
+            mover->nexts[route->images[i].copies[about->copies_first + k].from_rank]++;
+        }
+    }
+}
+
+static void describe_copies(struct tdm__mover *mover, uint32_t window, uint32_t image_index)
+{
+    const struct tdm__route *route = mover->options.route;
+    const struct tdm__route_image *image = &route->images[image_index];
+    const struct tdm__route_window *about = &image->windows[window];
+
+    skip_images(mover, window, image_index);
+    for (uint32_t i = 0; i < about->copies_count; i++) {
+        const struct tdm__copy *copy = &image->copies[about->copies_first + i];
+        uint64_t at = tdm__route_image_offset(route, image_index, copy);
+        size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+
+        mover->records[i] = (struct tdm__tensor_record){
+            .tensor = route->to[image_index].slices[copy->to_tensor].tensor,
+            .dtype = copy->to_dtype,
+            .dims_count = 2,
+            .flags = TDM__TENSOR_PART,
+            .shape = {copy->rows, copy->columns},
+            .stride = {copy->to_pitch, 1},
+            .offset = (at - (mover->options.in_place ? 0 : about->begin)) / element_bytes,
+            .checksum = next_sum(mover, window, copy->from_rank),
+            .image = at,
+        };
+    }
+}
+
+tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *update,
+                               uint64_t epoch, uint32_t window, uint32_t engine_rank,
+                               struct tdm_bytes *bytes_out)
+{
+    const struct tdm__route *route = mover->options.route;
+    const struct tdm__route_image *image = &route->images[engine_rank];
+    uint64_t size_bytes = target_bytes(mover, engine_rank);
+    struct tdm__storage_record storage = {.gpu = mover->targets[engine_rank].gpu,
+                                          .key = mover->targets[engine_rank].key,
+                                          .size_bytes = size_bytes,
+                                          .allocation_bytes = size_bytes,
+                                          .reference = ++mover->exports_count};
+    struct tdm__handles handles = {
+        .header = {.storages_count = 1,
+                   .tensors_count = image->windows[window].copies_count,
+                   .update = *update,
+                   .node = mover->options.node,
+                   .epoch = epoch,
+                   .bucket = window,
+                   .buckets_count = route->windows_count},
+        .storages = &storage,
+        .tensors = mover->records};
+    size_t bytes = tdm__handles_bytes(&handles);
+
+    *bytes_out = (struct tdm_bytes){mover->description, 0};
+    if (handles.header.tensors_count == 0) {
+        return TDM_OK;
+    }
+    describe_copies(mover, window, engine_rank);
+    TDM_TRY(tdm__handles_encode(&handles, mover->description, bytes));
+    bytes_out->size_bytes = bytes;
+    return TDM_OK;
+}

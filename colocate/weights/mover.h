@@ -1,0 +1,60 @@
+/* mover.h - a trainer rank's side of an update by routes: it writes where engines read. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_WEIGHTS_MOVER_H
+#define TDM_COLOCATE_WEIGHTS_MOVER_H
+
+#include "colocate/memory/region.h"
+#include "colocate/weights/route.h"
+
+#include <tandem/group.h>
+
+/* Every engine rank has a target: its shadow, or a bucket of the trainer rank on its GPU.  Each
+ * trainer rank maps all targets that it has something for, and writes its own rectangles there,
+ * window after window; so each byte is written once.  Sums are taken while copying, from the
+ * trainers' own bytes, and shared by all ranks. */
+struct tdm__mover;
+
+struct tdm__mover_options {
+    const struct tdm__route *route; /* borrowed, like the rest */
+    uint32_t rank;
+    struct tdm__regions *regions; /* where the slices lie, and a bucket will */
+    tdm_group *group;             /* all trainer ranks */
+    struct tdm__id node;
+    bool in_place; /* targets are the engines' shadows: this side has no bucket */
+};
+
+/* Reserves the bucket's addresses, not its memory. */
+tdm_status tdm__mover_create(const struct tdm__mover_options *options,
+                             struct tdm__mover **mover_out);
+void tdm__mover_destroy(struct tdm__mover *mover); /* NULL is allowed */
+
+/* Takes and gives back the bucket's memory; fine if that is so already, or in place. */
+tdm_status tdm__mover_resume(struct tdm__mover *mover, int64_t timeout_ms);
+tdm_status tdm__mover_pause(struct tdm__mover *mover);
+const tdm_region *tdm__mover_bucket(const struct tdm__mover *mover); /* NULL in place */
+
+/* The blocks of an engine rank's target, one behind the other, and the GPU they are on. */
+struct tdm__target {
+    struct tdm__id gpu;
+    uint32_t blocks_count;
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+};
+
+/* Maps the targets, one an engine rank; closing lets go of them, and is fine at any time. */
+tdm_status tdm__mover_open(struct tdm__mover *mover, const struct tdm__target *targets);
+void tdm__mover_close(struct tdm__mover *mover);
+
+/* All ranks together: the window is then written, and every rank knows every sum.  Reads the
+ * host copies of what is paused. */
+tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window);
+
+/* The handle tuples of the window last written, for one engine rank; no bytes where it has
+ * nothing in there.  Borrowed until the next call. */
+tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *update,
+                               uint64_t epoch, uint32_t window, uint32_t engine_rank,
+                               struct tdm_bytes *bytes_out);
+
+/* What members vote for: all sums of the windows since open, the same on every rank. */
+struct tdm__hash tdm__mover_contents(const struct tdm__mover *mover);
+
+#endif

@@ -1,0 +1,257 @@
+/* parts.c - the parts of tensors that an engine rank keeps: what is where, and what has come.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/parts.h"
+
+#include "colocate/weights/sum.h"
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLE = 16 };
+
+struct extent {
+    uint64_t begin; /* in the image, in bytes */
+    uint64_t end;
+};
+
+struct tdm__parts {
+    const struct tdm__manifest *manifest; /* borrowed */
+    uint64_t image_bytes;
+    uint64_t *wanted_bytes; /* owned, like the rest: of each tensor */
+    uint64_t *come_bytes;
+    struct extent *gaps; /* in the image: what no slice covers */
+    uint32_t gaps_count;
+    uint32_t bucket_next; /* the least that may come */
+};
+
+/* ---- the layout ------------------------------------------------------------------------- */
+
+struct place {
+    struct extent extent;
+    uint32_t tensor;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+    const struct place *left = a;
+    const struct place *right = b;
+
+    return left->extent.begin < right->extent.begin ? -1
+                                                    : left->extent.begin > right->extent.begin;
+}
+
+static tdm_status add_place(struct tdm__parts *parts, const struct place *place, uint64_t *end)
+{
+    if (place->extent.end < place->extent.begin || place->extent.end > parts->image_bytes ||
+        place->extent.begin < *end) {
+        return tdm__fail(TDM_E_INVAL,
+                         "tensor %s: a slice from %" PRIu64 " to %" PRIu64
+                         " of weights of %" PRIu64
+                         " bytes, where one before it ends at %" PRIu64,
+                         parts->manifest->tensors[place->tensor].name, place->extent.begin,
+                         place->extent.end, parts->image_bytes, *end);
+    }
+    if (place->extent.begin > *end) {
+        parts->gaps[parts->gaps_count++] = (struct extent){*end, place->extent.begin};
+    }
+    parts->wanted_bytes[place->tensor] += place->extent.end - place->extent.begin;
+    *end = place->extent.end;
+    return TDM_OK;
+}
+
+static tdm_status read_layout(struct tdm__parts *parts,
+                              const struct tdm__parts_options *options, struct place *places)
+{
+    uint32_t count = options->layout->slices_count;
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tdm_slice *slice = &options->layout->slices[i];
+
+        places[i].tensor = slice->tensor;
+        places[i].extent.begin = (uintptr_t)slice->address - (uintptr_t)options->base;
+        places[i].extent.end =
+            places[i].extent.begin + tdm__slice_bytes(parts->manifest, slice);
+    }
+    qsort(places, count, sizeof(*places), compare_places);
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(add_place(parts, &places[i], &end));
+    }
+    if (end < parts->image_bytes) {
+        parts->gaps[parts->gaps_count++] = (struct extent){end, parts->image_bytes};
+    }
+    return TDM_OK;
+}
+
+static tdm_status make(struct tdm__parts *parts, const struct tdm__parts_options *options)
+{
+    size_t tensors_count = parts->manifest->tensors_count;
+    size_t slices_count = options->layout->slices_count;
+    struct place *places;
+    tdm_status status;
+
+    TDM_TRY(tdm__layout_check(options->layout, parts->manifest));
+    places = calloc(slices_count + 1, sizeof(*places));
+    parts->wanted_bytes = calloc(tensors_count, sizeof(*parts->wanted_bytes));
+    parts->come_bytes = calloc(tensors_count, sizeof(*parts->come_bytes));
+    parts->gaps = calloc(slices_count + 1, sizeof(*parts->gaps));
+    if (places == NULL || parts->wanted_bytes == NULL || parts->come_bytes == NULL ||
+        parts->gaps == NULL) {
+        status = tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", slices_count);
+    } else {
+        status = read_layout(parts, options, places);
+    }
+    free(places);
+    return status;
+}
+
+tdm_status tdm__parts_create(const struct tdm__parts_options *options,
+                             struct tdm__parts **parts_out)
+{
+    struct tdm__parts *parts = calloc(1, sizeof(*parts));
+    tdm_status status;
+
+    if (parts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an engine's parts");
+    }
+    parts->manifest = options->manifest;
+    parts->image_bytes = options->image_bytes;
+    status = make(parts, options);
+    if (status != TDM_OK) {
+        tdm__parts_destroy(parts);
+        return status;
+    }
+    *parts_out = parts;
+    return TDM_OK;
+}
+
+void tdm__parts_destroy(struct tdm__parts *parts)
+{
+    if (parts == NULL) {
+        return;
+    }
+    free(parts->wanted_bytes);
+    free(parts->come_bytes);
+    free(parts->gaps);
+    free(parts);
+}
+
+/* ---- an update -------------------------------------------------------------------------- */
+
+void tdm__parts_begin(struct tdm__parts *parts)
+{
+    memset(parts->come_bytes, 0, parts->manifest->tensors_count * sizeof(*parts->come_bytes));
+    parts->bucket_next = 0;
+}
+
+static struct tdm__rows rows_of(const struct tdm__tensor_record *record)
+{
+    size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+    size_t pitch = record->stride[0] * element_bytes;
+
+    return (struct tdm__rows){.count = record->shape[0],
+                              .size_bytes = record->shape[1] * element_bytes,
+                              .from_pitch = pitch,
+                              .to_pitch = pitch};
+}
+
+/* The storage was checked when the record was decoded; here the other end. */
+static tdm_status check_record(const struct tdm__parts *parts,
+                               const struct tdm__tensor_record *record)
+{
+    uint64_t elements = (record->shape[0] - 1) * record->stride[0] + record->shape[1];
+    uint64_t size_bytes = elements * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+
+    if ((record->flags & TDM__TENSOR_PART) == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "a whole tensor %s among parts",
+                         parts->manifest->tensors[record->tensor].name);
+    }
+    if (size_bytes > parts->image_bytes || record->image > parts->image_bytes - size_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "tensor %s: a part of %" PRIu64 " bytes at %" PRIu64
+                         " of weights of %" PRIu64,
+                         parts->manifest->tensors[record->tensor].name, size_bytes,
+                         record->image, parts->image_bytes);
+    }
+    return TDM_OK;
+}
+
+static tdm_status put_part(const struct tdm__parts *parts, const struct tdm__parts_stage *stage,
+                           uint32_t index)
+{
+    const struct tdm__tensor_record *record = &stage->handles->tensors[index];
+    const struct tdm__rows rows = rows_of(record);
+    char *place = stage->image + record->image;
+    uint64_t turn = index + stage->handles->header.epoch;
+    uint64_t sum;
+
+    if (stage->source != NULL) {
+        sum = tdm__sum_copy(&rows,
+                            stage->source +
+                                record->offset * tdm_dtype_bytes((enum tdm_dtype)record->dtype),
+                            place);
+    } else if (stage->verify == TDM__VERIFY_FULL ||
+               (stage->verify == TDM__VERIFY_SAMPLE && turn % SAMPLE == 0)) {
+        sum = tdm__sum_rows(&rows, place);
+    } else {
+        return TDM_OK;
+    }
+    if (stage->verify != TDM__VERIFY_NONE && sum != record->checksum) {
+        return tdm__fail(TDM_E_CHECKSUM,
+                         "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
+                         ", the sender's is %016" PRIx64,
+                         parts->manifest->tensors[record->tensor].name, rows.count,
+                         rows.size_bytes, sum, record->checksum);
+    }
+    return TDM_OK;
+}
+
+static tdm_status put_parts(struct tdm__parts *parts, const struct tdm__parts_stage *stage)
+{
+    const struct tdm__handles *handles = stage->handles;
+
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        const struct tdm__tensor_record *record = &handles->tensors[i];
+
+        TDM_TRY(check_record(parts, record));
+        TDM_TRY(put_part(parts, stage, i));
+        parts->come_bytes[record->tensor] += record->shape[0] * record->shape[1] *
+                                             tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__parts_stage(struct tdm__parts *parts, const struct tdm__parts_stage *stage)
+{
+    uint32_t bucket = stage->handles->header.bucket;
+
+    if (bucket < parts->bucket_next) {
+        return tdm__fail(TDM_E_STATE, "bucket %" PRIu32 " came after bucket %" PRIu32, bucket,
+                         parts->bucket_next - 1);
+    }
+    for (uint32_t i = 0; i < parts->gaps_count && parts->bucket_next == 0; i++) {
+        const struct extent *gap = &parts->gaps[i];
+
+        memset(stage->image + gap->begin, 0, gap->end - gap->begin);
+    }
+    parts->bucket_next = UINT32_MAX; /* unless all of it is good, nothing more may come */
+    TDM_TRY(put_parts(parts, stage));
+    parts->bucket_next = bucket + 1;
+    return TDM_OK;
+}
+
+tdm_status tdm__parts_complete(const struct tdm__parts *parts)
+{
+    for (uint32_t i = 0; i < parts->manifest->tensors_count; i++) {
+        if (parts->bucket_next == UINT32_MAX ||
+            parts->come_bytes[i] != parts->wanted_bytes[i]) {
+            return tdm__fail(
+                TDM_E_STATE, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes have come",
+                parts->manifest->tensors[i].name, parts->come_bytes[i], parts->wanted_bytes[i]);
+        }
+    }
+    return TDM_OK;
+}

@@ -1,0 +1,541 @@
+/* route.c - how a model travels: from trainers' slices into each engine rank's image. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/route.h"
+
+#include "colocate/plan/grow.h"
+#include "runtime/assert.h"
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Elements of a tensor that stand in a row in it, and in somebody's slice. */
+struct run {
+    uint64_t begin; /* in the tensor, in elements */
+    uint64_t end;
+    uint64_t slice_offset;
+    uint32_t tensor;
+    uint32_t slice;
+    uint32_t rank;
+};
+
+struct runs {
+    struct run *items; /* owned */
+    uint32_t count;
+    uint32_t room;
+};
+
+struct compiler {
+    const struct tdm__route_options *options;
+    struct tdm__route *route;
+    struct runs held;   /* by all trainer ranks, by tensor and place */
+    struct runs wanted; /* by one slice of an image */
+    uint32_t *firsts;   /* of each tensor among those held, and the end */
+    uint32_t *lasts;    /* of each trainer rank: its last copy to the image, and one more */
+    uint32_t copies_room;
+};
+
+/* ---- slices as runs --------------------------------------------------------------------- */
+
+/* Joins it with the last one where it can. */
+static tdm_status add_run(struct runs *runs, struct run run)
+{
+    struct run *last = runs->count == 0 ? NULL : &runs->items[runs->count - 1];
+
+    if (last != NULL && last->rank == run.rank && last->slice == run.slice &&
+        last->end == run.begin) {
+        last->end = run.end;
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__grow((void **)&runs->items, &runs->room, runs->count, sizeof(run)));
+    runs->items[runs->count++] = run;
+    return TDM_OK;
+}
+
+/* The trailing dimensions that a box has in full, and one before them, are in a row in the
+ * tensor; the dimensions before those are walked like an odometer. */
+static tdm_status add_box(struct runs *runs, const struct tdm_tensor_info *tensor,
+                          const struct tdm_slice *slice, struct run run)
+{
+    uint64_t step[TDM_DIMS_MAX] = {0}; /* between neighbours of a dimension */
+    uint64_t at[TDM_DIMS_MAX] = {0};
+    uint64_t inner = 1;
+    uint64_t whole = 1;
+    uint32_t outer = tensor->dims_count;
+    bool full = true;
+
+    for (uint32_t i = tensor->dims_count; i-- > 0;) {
+        step[i] = whole;
+        whole *= tensor->shape[i];
+        if (full) {
+            inner *= slice->extent[i];
+            outer = i;
+            full = slice->extent[i] == tensor->shape[i];
+        }
+    }
+    for (bool more = true; more;) {
+        run.begin = 0;
+        for (uint32_t i = 0; i < tensor->dims_count; i++) {
+            run.begin += (slice->offset[i] + at[i]) * step[i];
+        }
+        run.end = run.begin + inner;
+        TDM_TRY(add_run(runs, run));
+        run.slice_offset += inner;
+        more = false;
+        for (uint32_t i = outer; i-- > 0 && !more;) {
+            at[i] = at[i] + 1 < slice->extent[i] ? at[i] + 1 : 0;
+            more = at[i] != 0;
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status add_slice(struct runs *runs, const struct tdm__manifest *manifest,
+                            const struct tdm_slice *slice, uint32_t index, uint32_t rank)
+{
+    struct run run = {.tensor = slice->tensor, .slice = index, .rank = rank};
+
+    if (slice->flat == 0) {
+        return add_box(runs, &manifest->tensors[slice->tensor], slice, run);
+    }
+    run.begin = slice->offset[0];
+    run.end = slice->offset[0] + slice->extent[0];
+    return add_run(runs, run);
+}
+
+/* ---- what trainers hold ----------------------------------------------------------------- */
+
+static int compare_runs(const void *a, const void *b)
+{
+    const struct run *left = a;
+    const struct run *right = b;
+
+    if (left->tensor != right->tensor) {
+        return left->tensor < right->tensor ? -1 : 1;
+    }
+    if (left->begin != right->begin) {
+        return left->begin < right->begin ? -1 : 1;
+    }
+    return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+static tdm_status refuse_overlap(const struct compiler *compiler, const struct run *first,
+                                 const struct run *second)
+{
+    return tdm__fail(TDM_E_INVAL,
+                     "tensor %s: elements %" PRIu64 " to %" PRIu64
+                     " are in slices of rank %" PRIu32 " and of rank %" PRIu32,
+                     compiler->options->manifest->tensors[second->tensor].name, second->begin,
+                     (first->end < second->end ? first->end : second->end) - 1, first->rank,
+                     second->rank);
+}
+
+static tdm_status index_held(struct compiler *compiler)
+{
+    uint32_t tensors_count = compiler->options->manifest->tensors_count;
+    struct runs *held = &compiler->held;
+
+    if (held->count > 0) {
+        qsort(held->items, held->count, sizeof(held->items[0]), compare_runs);
+    }
+    for (uint32_t i = 0; i < held->count; i++) {
+        const struct run *run = &held->items[i];
+
+        compiler->firsts[run->tensor + 1] = i + 1;
+        if (i > 0 && run[-1].tensor == run->tensor && run[-1].end > run->begin) {
+            return refuse_overlap(compiler, &run[-1], run);
+        }
+    }
+    for (uint32_t i = 0; i < tensors_count; i++) {
+        if (compiler->firsts[i + 1] < compiler->firsts[i]) {
+            compiler->firsts[i + 1] = compiler->firsts[i]; /* nobody has it */
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status list_held(struct compiler *compiler)
+{
+    const struct tdm__route_options *options = compiler->options;
+
+    for (uint32_t rank = 0; rank < options->from_count; rank++) {
+        const struct tdm__layout *layout = &options->from[rank];
+
+        TDM_TRY(tdm__wrap(tdm__layout_check(layout, options->manifest), "trainer rank %" PRIu32,
+                          rank));
+        for (uint32_t i = 0; i < layout->slices_count; i++) {
+            TDM_TRY(add_slice(&compiler->held, options->manifest, &layout->slices[i], i, rank));
+        }
+    }
+    return index_held(compiler);
+}
+
+/* ---- copies ----------------------------------------------------------------------------- */
+
+static uint64_t slice_offset(const struct tdm_slice *slice)
+{
+    return (uint64_t)(uintptr_t)slice->address;
+}
+
+static tdm_status add_copy(struct compiler *compiler, struct tdm__route_image *image,
+                           const struct tdm__copy *copy)
+{
+    uint32_t *last = &compiler->lasts[copy->from_rank];
+
+    if (*last > 0 && tdm__copy_merge(&image->copies[*last - 1], copy)) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__grow((void **)&image->copies, &compiler->copies_room, image->copies_count,
+                      sizeof(*copy)));
+    image->copies[image->copies_count++] = *copy;
+    *last = image->copies_count;
+    return TDM_OK;
+}
+
+/* What `wanted` and `held` have in common. */
+static tdm_status add_common(struct compiler *compiler, uint32_t to_rank,
+                             const struct run *wanted, const struct run *held)
+{
+    const struct tdm_tensor_info *tensor =
+        &compiler->options->manifest->tensors[wanted->tensor];
+    uint64_t begin = wanted->begin > held->begin ? wanted->begin : held->begin;
+    uint64_t end = wanted->end < held->end ? wanted->end : held->end;
+    struct tdm__copy copy = {
+        .from_rank = held->rank,
+        .from_tensor = held->slice,
+        .to_tensor = wanted->slice,
+        .rows = 1,
+        .convert = TDM__CONVERT_NONE,
+        .edge = held->rank == to_rank ? TDM__EDGE_SAME_GPU : TDM__EDGE_SAME_NODE,
+        .from_dtype = (uint8_t)tensor->dtype,
+        .to_dtype = (uint8_t)tensor->dtype,
+    };
+
+    while (begin < end) {
+        uint64_t count = end - begin < UINT32_MAX ? end - begin : UINT32_MAX;
+
+        copy.from_offset = held->slice_offset + (begin - held->begin);
+        copy.to_offset = wanted->slice_offset + (begin - wanted->begin);
+        copy.columns = (uint32_t)count;
+        copy.from_pitch = copy.columns;
+        copy.to_pitch = copy.columns;
+        TDM_TRY(add_copy(compiler, &compiler->route->images[to_rank], &copy));
+        begin += count;
+    }
+    return TDM_OK;
+}
+
+/* The first run of the tensor that ends behind `at`. */
+static uint32_t find_held(const struct compiler *compiler, uint32_t tensor, uint64_t at)
+{
+    uint32_t low = compiler->firsts[tensor];
+    uint32_t high = compiler->firsts[tensor + 1];
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (compiler->held.items[middle].end > at) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static tdm_status serve_run(struct compiler *compiler, uint32_t to_rank,
+                            const struct run *wanted)
+{
+    uint64_t at = wanted->begin;
+
+    for (uint32_t i = find_held(compiler, wanted->tensor, at); at < wanted->end; i++) {
+        const struct run *held = &compiler->held.items[i];
+
+        if (i == compiler->firsts[wanted->tensor + 1] || held->begin > at) {
+            return tdm__fail(TDM_E_INVAL,
+                             "tensor %s: element %" PRIu64 " is in no rank's slices",
+                             compiler->options->manifest->tensors[wanted->tensor].name, at);
+        }
+        TDM_TRY(add_common(compiler, to_rank, wanted, held));
+        at = held->end;
+    }
+    return TDM_OK;
+}
+
+/* ---- windows ---------------------------------------------------------------------------- */
+
+static int compare_places(const void *a, const void *b, void *arg)
+{
+    const struct tdm_slice *slices = arg;
+    uint64_t left = slice_offset(&slices[*(const uint32_t *)a]);
+    uint64_t right = slice_offset(&slices[*(const uint32_t *)b]);
+
+    return left < right ? -1 : left > right;
+}
+
+/* The window that has the slice from `begin` to `end`: the last one, or a new one. */
+static struct tdm__route_window *find_window(const struct tdm__route_options *options,
+                                             struct tdm__route_image *image, uint32_t *count,
+                                             uint64_t begin, uint64_t end)
+{
+    struct tdm__route_window *last = *count == 0 ? NULL : &image->windows[*count - 1];
+
+    if (last != NULL &&
+        (options->window_bytes == 0 || end - last->begin <= options->window_bytes)) {
+        last->end = end;
+        return last;
+    }
+    last = &image->windows[(*count)++];
+    *last = (struct tdm__route_window){begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT, end,
+                                       image->copies_count, 0};
+    return last;
+}
+
+static tdm_status check_place(const struct compiler *compiler, const struct tdm_slice *slice,
+                              uint64_t begin, uint64_t end, uint64_t end_before)
+{
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
+    const char *name = tensor->name;
+
+    if (end < begin || end > compiler->options->image_bytes ||
+        begin % tdm_dtype_bytes(tensor->dtype) != 0) {
+        return tdm__fail(TDM_E_INVAL,
+                         "tensor %s: a slice from %" PRIu64 " to %" PRIu64
+                         " of weights of %" PRIu64 " bytes, or not aligned to its elements",
+                         name, begin, end, compiler->options->image_bytes);
+    }
+    if (begin < end_before) {
+        return tdm__fail(TDM_E_INVAL,
+                         "tensor %s: a slice at %" PRIu64
+                         " of the weights, where another one ends at %" PRIu64,
+                         name, begin, end_before);
+    }
+    return TDM_OK;
+}
+
+/* Goes along the image. */
+static tdm_status serve_slices(struct compiler *compiler, uint32_t to_rank,
+                               const uint32_t *order, uint32_t *windows_count)
+{
+    const struct tdm__route_options *options = compiler->options;
+    const struct tdm__layout *layout = &options->to[to_rank];
+    struct tdm__route_image *image = &compiler->route->images[to_rank];
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        const struct tdm_slice *slice = &layout->slices[order[i]];
+        uint64_t begin = slice_offset(slice);
+        uint64_t end_before = end;
+        struct tdm__route_window *window;
+
+        end = begin + tdm__slice_bytes(options->manifest, slice);
+        TDM_TRY(check_place(compiler, slice, begin, end, end_before));
+        window = find_window(options, image, windows_count, begin, end);
+        compiler->wanted.count = 0;
+        memset(compiler->lasts, 0, options->from_count * sizeof(*compiler->lasts));
+        TDM_TRY(add_slice(&compiler->wanted, options->manifest, slice, order[i], to_rank));
+        for (uint32_t k = 0; k < compiler->wanted.count; k++) {
+            TDM_TRY(serve_run(compiler, to_rank, &compiler->wanted.items[k]));
+        }
+        window->copies_count = image->copies_count - window->copies_first;
+        if (compiler->route->window_bytes_max < end - window->begin) {
+            compiler->route->window_bytes_max = end - window->begin;
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status serve_image(struct compiler *compiler, uint32_t to_rank)
+{
+    const struct tdm__layout *layout = &compiler->options->to[to_rank];
+    struct tdm__route_image *image = &compiler->route->images[to_rank];
+    size_t room = (size_t)layout->slices_count + 1;
+    uint32_t *order = calloc(room, sizeof(*order));
+    uint32_t windows_count = 0;
+    tdm_status status = TDM_OK;
+
+    compiler->copies_room = 0;
+    image->windows = calloc(room, sizeof(*image->windows));
+    if (order == NULL || image->windows == NULL) {
+        status = tdm__fail(TDM_E_NOMEM, "a route of %zu slices", room);
+    }
+    for (uint32_t i = 0; i < layout->slices_count && status == TDM_OK; i++) {
+        order[i] = i;
+    }
+    if (status == TDM_OK) {
+        qsort_r(order, layout->slices_count, sizeof(*order), compare_places,
+                (void *)layout->slices);
+        status = serve_slices(compiler, to_rank, order, &windows_count);
+    }
+    free(order);
+    if (compiler->route->windows_count < windows_count) {
+        compiler->route->windows_count = windows_count;
+    }
+    return status;
+}
+
+/* Images with fewer windows get empty ones. */
+static tdm_status even_windows(struct tdm__route *route)
+{
+    for (uint32_t i = 0; i < route->to_count; i++) {
+        struct tdm__route_image *image = &route->images[i];
+        struct tdm__route_window *windows =
+            calloc((size_t)route->windows_count + 1, sizeof(*windows));
+        uint32_t own = route->to[i].slices_count < route->windows_count
+                           ? route->to[i].slices_count
+                           : route->windows_count;
+
+        if (windows == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " windows", route->windows_count);
+        }
+        memcpy(windows, image->windows, own * sizeof(*windows));
+        free(image->windows);
+        image->windows = windows;
+    }
+    return TDM_OK;
+}
+
+/* ---- cost ------------------------------------------------------------------------------- */
+
+static void add_cost(struct tdm__route *route, uint32_t to_rank, uint64_t *sent_bytes)
+{
+    const struct tdm__route_image *image = &route->images[to_rank];
+    struct tdm__reshard_cost *cost = &route->cost;
+    uint64_t received = 0;
+
+    for (uint32_t i = 0; i < image->copies_count; i++) {
+        const struct tdm__copy *copy = &image->copies[i];
+        uint64_t bytes = tdm__copy_bytes(copy);
+
+        cost->edge_bytes[copy->edge] += bytes;
+        cost->edge_copies[copy->edge]++;
+        cost->written_bytes += bytes;
+        if (copy->edge != TDM__EDGE_SAME_GPU) {
+            received += bytes;
+            sent_bytes[copy->from_rank] += bytes;
+        }
+    }
+    cost->received_bytes_max =
+        received > cost->received_bytes_max ? received : cost->received_bytes_max;
+    cost->copies_max =
+        image->copies_count > cost->copies_max ? image->copies_count : cost->copies_max;
+}
+
+static tdm_status find_cost(struct tdm__route *route)
+{
+    uint64_t *sent_bytes = calloc((size_t)route->from_count + 1, sizeof(*sent_bytes));
+    struct tdm__reshard_cost *cost = &route->cost;
+
+    if (sent_bytes == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the cost of a route");
+    }
+    for (uint32_t i = 0; i < route->to_count; i++) {
+        add_cost(route, i, sent_bytes);
+    }
+    cost->sent_bytes_min = sent_bytes[0];
+    for (uint32_t i = 0; i < route->from_count; i++) {
+        cost->sent_bytes_min =
+            sent_bytes[i] < cost->sent_bytes_min ? sent_bytes[i] : cost->sent_bytes_min;
+        cost->sent_bytes_max =
+            sent_bytes[i] > cost->sent_bytes_max ? sent_bytes[i] : cost->sent_bytes_max;
+    }
+    free(sent_bytes);
+    return TDM_OK;
+}
+
+/* ---- all -------------------------------------------------------------------------------- */
+
+static tdm_status compile(struct compiler *compiler)
+{
+    const struct tdm__route_options *options = compiler->options;
+    struct tdm__route *route = compiler->route;
+
+    compiler->firsts =
+        calloc((size_t)options->manifest->tensors_count + 1, sizeof(*compiler->firsts));
+    compiler->lasts = calloc((size_t)options->from_count + 1, sizeof(*compiler->lasts));
+    route->images = calloc((size_t)options->to_count + 1, sizeof(*route->images));
+    if (compiler->firsts == NULL || compiler->lasts == NULL || route->images == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a route from %" PRIu32 " to %" PRIu32 " ranks",
+                         options->from_count, options->to_count);
+    }
+    TDM_TRY(list_held(compiler));
+    for (uint32_t i = 0; i < options->to_count; i++) {
+        TDM_TRY(tdm__wrap(tdm__layout_check(&options->to[i], options->manifest),
+                          "engine rank %" PRIu32, i));
+        TDM_TRY(tdm__wrap(serve_image(compiler, i), "engine rank %" PRIu32, i));
+    }
+    TDM_TRY(even_windows(route));
+    return find_cost(route);
+}
+
+tdm_status tdm__route_create(const struct tdm__route_options *options,
+                             struct tdm__route **route_out)
+{
+    struct tdm__route *route = calloc(1, sizeof(*route));
+    struct compiler compiler = {.options = options, .route = route};
+    tdm_status status;
+
+    if (route == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a route");
+    }
+    route->manifest = options->manifest;
+    route->from = options->from;
+    route->to = options->to;
+    route->from_count = options->from_count;
+    route->to_count = options->to_count;
+    status = compile(&compiler);
+    free(compiler.held.items);
+    free(compiler.wanted.items);
+    free(compiler.firsts);
+    free(compiler.lasts);
+    if (status != TDM_OK) {
+        tdm__route_destroy(route);
+        return status;
+    }
+    *route_out = route;
+    return TDM_OK;
+}
+
+void tdm__route_destroy(struct tdm__route *route)
+{
+    if (route == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; route->images != NULL && i < route->to_count; i++) {
+        free(route->images[i].copies);
+        free(route->images[i].windows);
+    }
+    free(route->images);
+    free(route);
+}
+
+const struct tdm_tensor_info *tdm__route_tensor(const struct tdm__route *route, uint32_t image,
+                                                const struct tdm__copy *copy)
+{
+    return &route->manifest->tensors[route->to[image].slices[copy->to_tensor].tensor];
+}
+
+uint64_t tdm__route_image_offset(const struct tdm__route *route, uint32_t image,
+                                 const struct tdm__copy *copy)
+{
+    return slice_offset(&route->to[image].slices[copy->to_tensor]) +
+           copy->to_offset * tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+}
+
+uint32_t tdm__route_share(const struct tdm__route *route, uint32_t window, uint32_t from_rank)
+{
+    uint32_t count = 0;
+
+    TDM_ASSERT(window < route->windows_count);
+    for (uint32_t i = 0; i < route->to_count; i++) {
+        const struct tdm__route_image *image = &route->images[i];
+        const struct tdm__route_window *about = &image->windows[window];
+
+        for (uint32_t k = 0; k < about->copies_count; k++) {
+            count += image->copies[about->copies_first + k].from_rank == from_rank ? 1 : 0;
+        }
+    }
+    return count;
+}

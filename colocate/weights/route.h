@@ -1,0 +1,71 @@
+/* route.h - how a model travels: from trainers' slices into each engine rank's image. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_WEIGHTS_ROUTE_H
+#define TDM_COLOCATE_WEIGHTS_ROUTE_H
+
+#include "colocate/plan/reshard.h"
+#include "colocate/weights/layout.h"
+
+/* Both sides say which parts of the tensors they have where.  A route is compiled of that once,
+ * the same on every rank; each update only replays it.  Pure: nothing here touches a device.
+ *
+ * An engine rank's image is its "weights" as they will be served.  A window is a part of an
+ * image, whole slices of it, that is written in one go: with windows as large as the image each
+ * trainer rank writes where the engine will read; with smaller ones it writes into a bucket
+ * that the engine copies. */
+
+enum { TDM__ROUTE_ALIGNMENT = 256 }; /* of windows: rows keep theirs in a bucket */
+
+struct tdm__route_window {
+    uint64_t begin; /* in the image, in bytes */
+    uint64_t end;
+    uint32_t copies_first;
+    uint32_t copies_count;
+};
+
+/* Copies are window after window.  In each, from_tensor is a slice of rank from_rank, to_tensor
+ * a slice of the image, and offsets count from the beginnings of those. */
+struct tdm__route_image {
+    struct tdm__copy *copies; /* owned, and so are the windows */
+    struct tdm__route_window *windows;
+    uint32_t copies_count;
+};
+
+struct tdm__route {
+    const struct tdm__manifest *manifest; /* borrowed, and so are the layouts */
+    const struct tdm__layout *from;
+    const struct tdm__layout *to;
+    uint32_t from_count; /* ranks */
+    uint32_t to_count;
+    uint32_t windows_count;          /* of each image; the last ones may be empty */
+    uint64_t window_bytes_max;       /* room that a bucket needs */
+    struct tdm__route_image *images; /* owned, one an engine rank */
+    struct tdm__reshard_cost cost;   /* trainer rank r and engine rank r share a GPU */
+};
+
+struct tdm__route_options {
+    const struct tdm__manifest *manifest;
+    const struct tdm__layout *from; /* exactly once, all that is wanted */
+    uint32_t from_count;
+    const struct tdm__layout *to; /* addresses are offsets in the image */
+    uint32_t to_count;
+    uint64_t image_bytes;
+    uint64_t window_bytes; /* where windows end; a larger slice has its own.  0: one window */
+};
+
+/* TDM_E_INVAL names the tensor whose elements no trainer rank has, or two; or whose slice lies
+ * outside the image or on another one. */
+tdm_status tdm__route_create(const struct tdm__route_options *options,
+                             struct tdm__route **route_out);
+void tdm__route_destroy(struct tdm__route *route); /* NULL is allowed */
+
+/* Where a copy begins in the image, in bytes; its rows. */
+uint64_t tdm__route_image_offset(const struct tdm__route *route, uint32_t image,
+                                 const struct tdm__copy *copy);
+const struct tdm_tensor_info *tdm__route_tensor(const struct tdm__route *route, uint32_t image,
+                                                const struct tdm__copy *copy);
+
+/* Copies of one window of all images, that `from_rank` makes. */
+uint32_t tdm__route_share(const struct tdm__route *route, uint32_t window, uint32_t from_rank);
+
+#endif
