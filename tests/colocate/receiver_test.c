@@ -21,7 +21,7 @@
 
 static int set_up(void **state)
 {
-    *state = weight_world_open("receiver", true);
+    *state = weight_world_open("receiver", TDM__VERIFY_FULL);
     return 0;
 }
 
@@ -181,7 +181,7 @@ static void one_flipped_byte_is_refused_by_the_name_of_its_tensor(void **state)
 
 static void without_verify_nobody_looks_at_the_bytes(void **state)
 {
-    struct weight_world *world = weight_world_open("receiver", false);
+    struct weight_world *world = weight_world_open("receiver", TDM__VERIFY_NONE);
     struct description description;
 
     (void)state;

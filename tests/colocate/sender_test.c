@@ -18,7 +18,7 @@
 
 static int set_up(void **state)
 {
-    *state = weight_world_open("sender", true);
+    *state = weight_world_open("sender", TDM__VERIFY_FULL);
     return 0;
 }
 

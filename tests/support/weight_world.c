@@ -169,7 +169,7 @@ static void open_senders(struct weight_world *world)
     (void)close(fd);
 }
 
-static void open_receiver(struct weight_world *world, bool verify)
+static void open_receiver(struct weight_world *world, enum tdm__verify verify)
 {
     const struct tdm_region_options weights = {
         .tag = "weights", .size_bytes = 2 * MIB, .policy = TDM_REGION_KEEP};
@@ -187,7 +187,7 @@ static void open_receiver(struct weight_world *world, bool verify)
     TRY(tdm__receiver_create(&options, &world->receiver));
 }
 
-struct weight_world *weight_world_open(const char *test, bool verify)
+struct weight_world *weight_world_open(const char *test, enum tdm__verify verify)
 {
     struct weight_world *world = calloc(1, sizeof(*world));
     struct tdm__id node;

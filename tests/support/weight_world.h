@@ -44,7 +44,7 @@ struct weight_world {
     uint64_t epoch;
 };
 
-struct weight_world *weight_world_open(const char *test, bool verify);
+struct weight_world *weight_world_open(const char *test, enum tdm__verify verify);
 /* Also checks that nothing is left on the GPU. */
 void weight_world_close(struct weight_world *world);
 

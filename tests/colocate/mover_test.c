@@ -1,0 +1,371 @@
+/* mover_test.c - trainer ranks write where an engine reads: in place, or into a bucket. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/mover.h"
+
+#include "tests/support/weight_world.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { WINDOW_BYTES = 4096, GAP_BYTES = 64, WAIT_MS = 5000 };
+
+struct movers {
+    struct weight_world *world;
+    bool in_place;
+    struct tdm_slice slices[WORLD_TENSORS];  /* of the engine rank, in its weights */
+    struct tdm_slice offsets[WORLD_TENSORS]; /* the same as a route wants them */
+    struct tdm__layout layout;
+    struct tdm__route *route;
+    struct tdm__mover *movers[WORLD_RANKS];
+};
+
+/* Tensor behind tensor, with nothing between them here and there. */
+static void place_tensors(struct movers *m)
+{
+    char *base = tdm_region_address(m->world->weights);
+    uint64_t at = GAP_BYTES;
+
+    for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
+        m->offsets[i] = (struct tdm_slice){
+            .tensor = i, .flat = 1, .extent = {tdm_tensor_elements(&m->world->infos[i])}};
+        m->slices[i] = m->offsets[i];
+        memcpy(&m->offsets[i].address, &at, sizeof(at));
+        m->slices[i].address = base + at;
+        at += tdm_tensor_bytes(&m->world->infos[i]) + GAP_BYTES;
+        at = at / GAP_BYTES * GAP_BYTES;
+    }
+    m->layout = (struct tdm__layout){m->offsets, WORLD_TENSORS};
+}
+
+static struct movers *movers_open(bool in_place, enum tdm__verify verify)
+{
+    struct movers *m = calloc(1, sizeof(*m));
+    struct tdm__route_options options;
+    struct tdm__layout layout;
+
+    assert_non_null(m);
+    m->world = weight_world_open("mover", verify);
+    m->in_place = in_place;
+    place_tensors(m);
+    layout = (struct tdm__layout){m->slices, WORLD_TENSORS};
+    TRY(tdm__receiver_set_layout(m->world->receiver, &layout));
+    options = (struct tdm__route_options){.manifest = m->world->manifest,
+                                          .from = m->world->layouts,
+                                          .from_count = WORLD_RANKS,
+                                          .to = &m->layout,
+                                          .to_count = 1,
+                                          .image_bytes = tdm_region_size(m->world->weights),
+                                          .window_bytes = in_place ? 0 : WINDOW_BYTES};
+    TRY(tdm__route_create(&options, &m->route));
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        const struct tdm__mover_options mover = {.route = m->route,
+                                                 .rank = rank,
+                                                 .regions = m->world->regions[0],
+                                                 .group = m->world->groups[rank],
+                                                 .node = m->world->place.node,
+                                                 .in_place = in_place};
+
+        TRY(tdm__mover_create(&mover, &m->movers[rank]));
+    }
+    return m;
+}
+
+/* Also checks that nobody holds anything. */
+static void movers_close(struct movers *m)
+{
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        tdm__mover_destroy(m->movers[rank]);
+    }
+    tdm__route_destroy(m->route);
+    weight_world_close(m->world);
+    free(m);
+}
+
+/* What trainers write into, as it is mapped by its owner. */
+static const tdm_region *written(const struct movers *m)
+{
+    return m->in_place ? tdm__receiver_shadow(m->world->receiver)
+                       : tdm__mover_bucket(m->movers[0]);
+}
+
+static void begin(struct movers *m)
+{
+    struct tdm__target target = {.gpu = m->world->place.gpu};
+    struct tdm__block *const *blocks;
+
+    weight_world_begin(m->world);
+    TRY(tdm__mover_resume(m->movers[0], WAIT_MS));
+    blocks = tdm__region_blocks(written(m), &target.blocks_count);
+    for (uint32_t i = 0; i < target.blocks_count; i++) {
+        target.keys[i] = blocks[i]->key;
+    }
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        TRY(tdm__mover_open(m->movers[rank], &target));
+    }
+}
+
+struct writing {
+    struct tdm__mover *mover;
+    uint32_t window;
+    tdm_status status;
+};
+
+static void *write_window(void *arg)
+{
+    struct writing *writing = arg;
+
+    writing->status = tdm__mover_write(writing->mover, writing->window);
+    return NULL;
+}
+
+static void write_all(struct movers *m, uint32_t window)
+{
+    struct writing writings[WORLD_RANKS];
+    pthread_t threads[WORLD_RANKS];
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        writings[rank] = (struct writing){.mover = m->movers[rank], .window = window};
+        assert_int_equal(pthread_create(&threads[rank], NULL, write_window, &writings[rank]),
+                         0);
+    }
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        assert_int_equal(pthread_join(threads[rank], NULL), 0);
+        TRY(writings[rank].status);
+    }
+}
+
+/* By any rank: each knows every sum. */
+static tdm_status stage(struct movers *m, uint32_t window)
+{
+    struct tdm_bytes bytes;
+
+    TRY(tdm__mover_describe(m->movers[window % WORLD_RANKS], &m->world->update, m->world->epoch,
+                            window, 0, &bytes));
+    return bytes.size_bytes == 0 ? TDM_OK : tdm__receiver_stage(m->world->receiver, bytes);
+}
+
+static void end(struct movers *m)
+{
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        tdm__mover_close(m->movers[rank]);
+    }
+}
+
+static void send_windows(struct movers *m, uint32_t count)
+{
+    begin(m);
+    for (uint32_t i = 0; i < count; i++) {
+        write_all(m, i);
+        TRY(stage(m, i));
+    }
+    end(m);
+}
+
+static void commit(struct movers *m)
+{
+    struct weight_world *world = m->world;
+
+    send_windows(m, m->route->windows_count);
+    TRY(tdm__receiver_prepare_parts(world->receiver, &world->update));
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    TRY(tdm__mover_pause(m->movers[0]));
+}
+
+static void give_up(struct movers *m)
+{
+    end(m);
+    TRY(tdm__receiver_drop(m->world->receiver));
+    TRY(tdm__mover_pause(m->movers[0]));
+}
+
+/* Every tensor, and zeros between them. */
+static bool serves_truth(const struct movers *m)
+{
+    const unsigned char *weights = tdm_region_address(m->world->weights);
+    size_t size_bytes = tdm_region_size(m->world->weights);
+    unsigned char *wanted = calloc(1, size_bytes);
+    bool same;
+
+    assert_non_null(wanted);
+    for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
+        memcpy(wanted + (uintptr_t)m->offsets[i].address,
+               m->world->truth + m->world->offsets[i], tdm_tensor_bytes(&m->world->infos[i]));
+    }
+    same = memcmp(weights, wanted, size_bytes) == 0;
+    free(wanted);
+    return same;
+}
+
+static void assert_told(const char *words)
+{
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+/* ---- the same promises in both ways ----------------------------------------------------- */
+
+static void every_part_arrives(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    void *address = tdm_region_address(m->world->weights);
+
+    assert_true(in_place || m->route->windows_count > 1);
+    for (int i = 0; i < 4; i++) {
+        weight_world_learn(m->world);
+        memset(tdm_region_address(m->world->weights), 0xee, 64);
+        assert_false(serves_truth(m));
+        commit(m);
+        assert_true(serves_truth(m));
+        assert_ptr_equal(tdm_region_address(m->world->weights), address);
+    }
+    assert_int_equal(m->world->engine.loads, 0);
+    TRY(tdm__regions_pause(m->world->regions[0], "params"));
+    commit(m);
+    assert_true(serves_truth(m));
+    TRY(tdm__regions_resume(m->world->regions[0], "params", WAIT_MS));
+    movers_close(m);
+}
+
+static void a_flipped_byte_names_its_tensor(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    struct weight_world *world = m->world;
+    unsigned char *bytes;
+
+    commit(m);
+    weight_world_learn(world);
+    begin(m);
+    write_all(m, 0);
+    bytes = tdm_region_address(written(m));
+    bytes[GAP_BYTES + 5] ^= 0x10; /* windows begin with the image */
+    assert_int_equal(stage(m, 0), TDM_E_CHECKSUM);
+    assert_told("tensor embed: ");
+    assert_int_equal(stage(m, 0), TDM_E_STATE);
+    assert_int_equal(tdm__receiver_prepare_parts(world->receiver, &world->update), TDM_E_STATE);
+    give_up(m);
+    assert_false(serves_truth(m)); /* but what it served before */
+    commit(m);
+    assert_true(serves_truth(m));
+    movers_close(m);
+}
+
+static void what_has_not_come_is_not_voted_for(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    struct weight_world *world = m->world;
+
+    begin(m);
+    assert_int_equal(tdm__receiver_prepare_parts(world->receiver, &world->update), TDM_E_STATE);
+    give_up(m);
+    send_windows(m, m->route->windows_count - 1);
+    assert_int_equal(tdm__receiver_prepare_parts(world->receiver, &world->update), TDM_E_STATE);
+    assert_told(in_place ? "nothing of this update" : "bytes have come");
+    assert_int_equal(tdm__receiver_flip(world->receiver, &world->update), TDM_E_STATE);
+    give_up(m);
+    movers_close(m);
+}
+
+static void contents_are_the_bytes_alone(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    struct tdm__hash first;
+    struct tdm__hash next;
+
+    commit(m);
+    first = tdm__mover_contents(m->movers[0]);
+    next = tdm__mover_contents(m->movers[1]);
+    assert_true(tdm__hash_equal(&first, &next));
+    commit(m);
+    next = tdm__mover_contents(m->movers[0]);
+    assert_true(tdm__hash_equal(&first, &next));
+    weight_world_learn(m->world);
+    commit(m);
+    next = tdm__mover_contents(m->movers[0]);
+    assert_false(tdm__hash_equal(&first, &next));
+    movers_close(m);
+}
+
+#define BOTH_WAYS(promise)                                                                     \
+    static void promise##_in_place(void **state)                                               \
+    {                                                                                          \
+        (void)state;                                                                           \
+        promise(true);                                                                         \
+    }                                                                                          \
+    static void promise##_by_copy(void **state)                                                \
+    {                                                                                          \
+        (void)state;                                                                           \
+        promise(false);                                                                        \
+    }
+
+BOTH_WAYS(every_part_arrives)
+BOTH_WAYS(a_flipped_byte_names_its_tensor)
+BOTH_WAYS(what_has_not_come_is_not_voted_for)
+BOTH_WAYS(contents_are_the_bytes_alone)
+
+/* ---- one way only ----------------------------------------------------------------------- */
+
+static void a_target_that_is_none_is_refused_and_leaves_nothing(void **state)
+{
+    struct movers *m = movers_open(true, TDM__VERIFY_FULL);
+    struct tdm__target target = {.gpu = m->world->place.gpu};
+
+    (void)state;
+    assert_int_equal(tdm__mover_open(m->movers[0], &target), TDM_E_PROTOCOL);
+    target.blocks_count = 1;
+    assert_int_equal(tdm__mover_open(m->movers[0], &target), TDM_E_NOT_FOUND);
+    movers_close(m);
+}
+
+/* In full at first, then a record in sixteen, another one each time. */
+static void samples_are_of_everything_in_the_end(void **state)
+{
+    struct movers *m = movers_open(true, TDM__VERIFY_SAMPLE);
+    int found = 0;
+
+    (void)state;
+    for (int i = 0; i < 17; i++) {
+        unsigned char *bytes;
+        tdm_status status;
+
+        begin(m);
+        write_all(m, 0);
+        bytes = tdm_region_address(written(m));
+        bytes[GAP_BYTES] ^= (unsigned char)(i > 0 ? 1 : 0);
+        status = stage(m, 0);
+        found += status == TDM_E_CHECKSUM ? 1 : 0;
+        if (i == 0) {
+            TRY(tdm__receiver_prepare_parts(m->world->receiver, &m->world->update));
+        }
+        give_up(m);
+    }
+    assert_int_equal(found, 1);
+    movers_close(m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_part_arrives_in_place),
+        cmocka_unit_test(every_part_arrives_by_copy),
+        cmocka_unit_test(a_flipped_byte_names_its_tensor_in_place),
+        cmocka_unit_test(a_flipped_byte_names_its_tensor_by_copy),
+        cmocka_unit_test(what_has_not_come_is_not_voted_for_in_place),
+        cmocka_unit_test(what_has_not_come_is_not_voted_for_by_copy),
+        cmocka_unit_test(contents_are_the_bytes_alone_in_place),
+        cmocka_unit_test(contents_are_the_bytes_alone_by_copy),
+        cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
+        cmocka_unit_test(samples_are_of_everything_in_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,325 @@
+/* route_test.c - a route brings every element from whoever has it to whoever wants it. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/route.h"
+
+#include "runtime/mix.h"
+#include "tests/support/chance.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { TENSORS = 5, RANKS_MAX = 4, SLICES_MAX = 64, ROOM_BYTES = 1 << 16, ROUNDS = 300 };
+
+/* One side: who has which slices where, in memory of its own or in an image. */
+struct side {
+    uint32_t ranks;
+    struct tdm_slice slices[RANKS_MAX][SLICES_MAX];
+    struct tdm__layout layouts[RANKS_MAX];
+    uint64_t ends[RANKS_MAX]; /* of what is used, in bytes */
+};
+
+struct world {
+    struct chance chance;
+    struct tdm_tensor_info infos[TENSORS];
+    struct tdm__manifest *manifest;
+    struct side from;
+    struct side to;
+    _Alignas(64) unsigned char held[RANKS_MAX][ROOM_BYTES];
+    _Alignas(64) unsigned char images[RANKS_MAX][ROOM_BYTES];
+};
+
+static void invent_tensors(struct world *world)
+{
+    static const char *const names[TENSORS] = {"a", "b", "c", "d", "e"};
+    static const enum tdm_dtype dtypes[TENSORS] = {TDM_F32, TDM_BF16, TDM_U8, TDM_I64, TDM_F32};
+
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        world->infos[i] =
+            (struct tdm_tensor_info){.name = names[i], .dtype = dtypes[i], .dims_count = i % 4};
+        for (uint32_t dim = 0; dim < i % 4; dim++) {
+            world->infos[i].shape[dim] = 4 + chance_below(&world->chance, 9);
+        }
+    }
+    TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
+}
+
+/* Addresses are offsets, in what a rank holds as in an image. */
+static const void *offset(uint64_t bytes)
+{
+    const void *address;
+
+    memcpy(&address, &bytes, sizeof(address));
+    return address;
+}
+
+static void give(struct world *world, struct side *side, uint32_t rank, struct tdm_slice slice)
+{
+    struct tdm__layout *layout = &side->layouts[rank];
+    uint64_t at = side->ends[rank] + chance_below(&world->chance, 3) * 64;
+
+    at = (at + 7) / 8 * 8;
+    slice.address = offset(at);
+    side->ends[rank] = at + tdm__slice_bytes(world->manifest, &slice);
+    assert_true(layout->slices_count < SLICES_MAX && side->ends[rank] <= ROOM_BYTES);
+    side->slices[rank][layout->slices_count++] = slice;
+    layout->slices = side->slices[rank];
+}
+
+/* The tensor cut along one dimension, or as a flat list, at random places. */
+static void cut_tensor(struct world *world, struct side *side, uint32_t tensor)
+{
+    const struct tdm_tensor_info *info = &world->infos[tensor];
+    uint32_t dim = chance_below(&world->chance, info->dims_count + 1);
+    uint32_t flat = dim == info->dims_count;
+    uint64_t length = flat ? tdm_tensor_elements(info) : info->shape[dim];
+    uint64_t at = 0;
+
+    for (uint32_t rank = 0; rank < side->ranks && at < length; rank++) {
+        uint64_t left = length - at;
+        uint64_t count =
+            rank + 1 == side->ranks ? left : chance_below(&world->chance, (uint32_t)left + 1);
+        struct tdm_slice slice = {.tensor = tensor, .flat = flat};
+
+        if (count == 0) {
+            continue;
+        }
+        for (uint32_t i = 0; i < info->dims_count && !flat; i++) {
+            slice.extent[i] = info->shape[i];
+        }
+        slice.offset[flat ? 0 : dim] = at;
+        slice.extent[flat ? 0 : dim] = count;
+        give(world, side, rank, slice);
+        at += count;
+    }
+}
+
+static void invent_sides(struct world *world)
+{
+    world->from.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
+    world->to.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        cut_tensor(world, &world->from, i);
+        cut_tensor(world, &world->to, i);
+    }
+}
+
+/* Calls `fn` for every element of a slice: where it is in the tensor, and in the slice. */
+static void each_element(const struct world *world, const struct tdm_slice *slice,
+                         void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice),
+                         void *arg)
+{
+    const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+    size_t bytes = tdm_dtype_bytes(info->dtype);
+    uint64_t count = tdm__slice_bytes(world->manifest, slice) / bytes;
+
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t rest = i;
+        uint64_t element = 0;
+        uint64_t step = 1;
+
+        for (uint32_t dim = info->dims_count; dim-- > 0 && slice->flat == 0;) {
+            element += (slice->offset[dim] + rest % slice->extent[dim]) * step;
+            rest /= slice->extent[dim];
+            step *= info->shape[dim];
+        }
+        fn(arg, slice->flat != 0 ? slice->offset[0] + i : element, i);
+    }
+}
+
+struct visit {
+    unsigned char *memory; /* of the slice */
+    uint32_t tensor;
+    size_t bytes;
+};
+
+static uint64_t truth(uint32_t tensor, uint64_t element)
+{
+    return tdm__mix(tensor + 1, element);
+}
+
+static void write_element(void *arg, uint64_t in_tensor, uint64_t in_slice)
+{
+    const struct visit *visit = arg;
+    uint64_t value = truth(visit->tensor, in_tensor);
+
+    memcpy(visit->memory + in_slice * visit->bytes, &value, visit->bytes);
+}
+
+static void check_element(void *arg, uint64_t in_tensor, uint64_t in_slice)
+{
+    const struct visit *visit = arg;
+    uint64_t value = truth(visit->tensor, in_tensor);
+
+    assert_memory_equal(visit->memory + in_slice * visit->bytes, &value, visit->bytes);
+}
+
+static void each_slice(struct world *world, struct side *side,
+                       unsigned char memory[RANKS_MAX][ROOM_BYTES],
+                       void (*fn)(void *arg, uint64_t in_tensor, uint64_t in_slice))
+{
+    for (uint32_t rank = 0; rank < side->ranks; rank++) {
+        for (uint32_t i = 0; i < side->layouts[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &side->slices[rank][i];
+            struct visit visit = {memory[rank] + (uintptr_t)slice->address, slice->tensor,
+                                  tdm_dtype_bytes(world->infos[slice->tensor].dtype)};
+
+            each_element(world, slice, fn, &visit);
+        }
+    }
+}
+
+static void run(struct world *world, const struct tdm__route *route)
+{
+    for (uint32_t rank = 0; rank < route->to_count; rank++) {
+        const struct tdm__route_image *image = &route->images[rank];
+        uint32_t next = 0;
+
+        for (uint32_t i = 0; i < route->windows_count; i++) {
+            const struct tdm__route_window *window = &image->windows[i];
+
+            assert_true(window->copies_count == 0 || window->copies_first == next);
+            for (uint32_t k = 0; k < window->copies_count; k++, next++) {
+                const struct tdm__copy *copy = &image->copies[next];
+                const struct tdm_slice *from =
+                    &world->from.slices[copy->from_rank][copy->from_tensor];
+                const struct tdm_slice *to = &world->to.slices[rank][copy->to_tensor];
+
+                assert_true(tdm__route_image_offset(route, rank, copy) >= window->begin);
+                assert_int_equal(from->tensor, to->tensor);
+                tdm__copy_run(copy, world->held[copy->from_rank] + (uintptr_t)from->address,
+                              world->images[rank] + (uintptr_t)to->address, NULL, NULL);
+            }
+        }
+        assert_int_equal(next, image->copies_count);
+    }
+}
+
+static struct tdm__route_options options_of(const struct world *world, uint64_t window_bytes)
+{
+    return (struct tdm__route_options){.manifest = world->manifest,
+                                       .from = world->from.layouts,
+                                       .from_count = world->from.ranks,
+                                       .to = world->to.layouts,
+                                       .to_count = world->to.ranks,
+                                       .image_bytes = ROOM_BYTES,
+                                       .window_bytes = window_bytes};
+}
+
+static struct world *world_open(uint64_t seed)
+{
+    struct world *world = aligned_alloc(64, sizeof(*world));
+
+    assert_non_null(world);
+    memset(world, 0, sizeof(*world));
+    world->chance = chance_start("route", seed);
+    invent_tensors(world);
+    return world;
+}
+
+static void world_close(struct world *world)
+{
+    tdm__manifest_destroy(world->manifest);
+    free(world);
+}
+
+static void every_element_arrives_between_any_two_layouts(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = world_open(seed);
+        const uint64_t windows[] = {0, 300, 4096};
+        struct tdm__route *route;
+        struct tdm__route_options options;
+
+        invent_sides(world);
+        options = options_of(world, windows[seed % 3]);
+        each_slice(world, &world->from, world->held, write_element);
+        TRY(tdm__route_create(&options, &route));
+        run(world, route);
+        each_slice(world, &world->to, world->images, check_element);
+        assert_int_equal(route->cost.written_bytes, world->manifest->size_bytes);
+        assert_true(windows[seed % 3] != 0 || route->windows_count == 1);
+        tdm__route_destroy(route);
+        world_close(world);
+    }
+}
+
+static void columns_are_one_copy_and_not_one_a_row(void **state)
+{
+    struct world *world = world_open(1);
+    const struct tdm_tensor_info *info = &world->infos[2];
+    struct tdm__route_options options;
+    struct tdm__route *route;
+
+    (void)state;
+    world->from.ranks = 1;
+    world->to.ranks = 1;
+    give(world, &world->from, 0,
+         (struct tdm_slice){.tensor = 2, .extent = {info->shape[0], info->shape[1]}});
+    give(world, &world->to, 0,
+         (struct tdm_slice){.tensor = 2, .offset = {0, 1}, .extent = {info->shape[0], 2}});
+    options = options_of(world, 0);
+    TRY(tdm__route_create(&options, &route));
+    assert_int_equal(route->images[0].copies_count, 1);
+    assert_int_equal(route->images[0].copies[0].rows, info->shape[0]);
+    assert_int_equal(tdm__route_share(route, 0, 0), 1);
+    assert_string_equal(tdm__route_tensor(route, 0, &route->images[0].copies[0])->name, "c");
+    tdm__route_destroy(route);
+    world_close(world);
+}
+
+static void assert_refused(const struct world *world, const char *words)
+{
+    const struct tdm__route_options options = options_of(world, 0);
+    struct tdm__route *route;
+
+    assert_int_equal(tdm__route_create(&options, &route), TDM_E_INVAL);
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+static void what_cannot_be_served_is_refused_by_name(void **state)
+{
+    struct world *world = world_open(1);
+    const struct tdm_slice whole = {.tensor = 1, .flat = 1, .extent = {4}};
+    const struct tdm_slice part = {.tensor = 1, .flat = 1, .offset = {1}, .extent = {2}};
+
+    (void)state;
+    world->from.ranks = 2;
+    world->to.ranks = 1;
+    give(world, &world->to, 0, whole);
+    assert_refused(world, "tensor b: element 0 is in no rank's slices");
+    give(world, &world->from, 0, part);
+    assert_refused(world, "tensor b: element 0 is in no rank's slices");
+    give(world, &world->from, 1, whole);
+    assert_refused(world, "tensor b: elements 1 to 2 are in slices of rank 1 and of rank 0");
+    world->from.layouts[0].slices_count = 0;
+    give(world, &world->to, 0, part);
+    world->to.slices[0][1].address = world->to.slices[0][0].address;
+    assert_refused(world, "where another one ends");
+    world->to.slices[0][1].address = offset(ROOM_BYTES - 2);
+    assert_refused(world, "tensor b: a slice from");
+    world->to.slices[0][1].address = offset(ROOM_BYTES - 9);
+    assert_refused(world, "not aligned");
+    world_close(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_element_arrives_between_any_two_layouts),
+        cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
+        cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
