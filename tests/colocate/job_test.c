@@ -95,14 +95,13 @@ static void assert_told(const char *words)
 
 /* The trainer itself refuses answers of other weights than its own, so a job that ends well has
  * served every version to every step. */
-static void every_step_is_answered_by_the_weights_before_it(void **state)
+static void assert_every_step_is_answered(const char *mode)
 {
     struct tdm__checkpoint_state saved;
     char line[128];
     char out[128];
 
-    (void)state;
-    assert_int_equal(run("whole", NULL, NULL, 0), TDM_OK);
+    assert_int_equal(run("whole", NULL, &mode, 1), TDM_OK);
     read_line("whole/checkpoint/rank-0", line);
     assert_string_equal(line, "3: 1 2 3");
     read_line("whole/checkpoint/rank-1", line);
@@ -115,6 +114,14 @@ static void every_step_is_answered_by_the_weights_before_it(void **state)
     assert_int_equal(tdm__checkpoint_read(out, &saved), TDM_OK);
     assert_int_equal(saved.step, 3);
     assert_true(saved.before == 0); /* the data wants step 3 */
+}
+
+static void every_step_is_answered_by_the_weights_before_it(void **state)
+{
+    (void)state;
+    assert_every_step_is_answered("update.mode=names");
+    assert_every_step_is_answered("update.mode=copy");
+    assert_every_step_is_answered("update.mode=donate");
 }
 
 static void a_resumed_job_goes_on_with_higher_versions(void **state)
@@ -161,11 +168,12 @@ static void a_step_that_fails_ends_the_job_with_its_words(void **state)
  * is as good as any. */
 static void weights_that_one_rank_refuses_are_served_by_nobody(void **state)
 {
-    const char *const refuses[] = {"engine.refuse_step=2", "trainer.allow_stale=1"};
+    const char *const refuses[] = {"engine.refuse_step=2", "trainer.allow_stale=1",
+                                   "update.mode=names"};
     char line[128];
 
     (void)state;
-    assert_int_equal(run("refused", NULL, refuses, 2), TDM_OK);
+    assert_int_equal(run("refused", NULL, refuses, 3), TDM_OK);
     read_line("refused/checkpoint/rank-0", line);
     assert_string_equal(line, "3: 1 2 2");
     for (uint32_t i = 0; i < answers->count; i++) {
@@ -176,10 +184,10 @@ static void weights_that_one_rank_refuses_are_served_by_nobody(void **state)
 
 static void a_trainer_that_wants_the_newest_weights_can_say_so(void **state)
 {
-    const char *const refuses[] = {"engine.refuse_step=2"};
+    const char *const refuses[] = {"engine.refuse_step=2", "update.mode=names"};
 
     (void)state;
-    assert_int_equal(run("stale", NULL, refuses, 1), TDM_E_INVAL);
+    assert_int_equal(run("stale", NULL, refuses, 2), TDM_E_INVAL);
     assert_told("an answer of step 1, the trainer is at 2");
 }
 

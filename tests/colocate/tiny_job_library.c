@@ -248,6 +248,7 @@ struct engine {
     int64_t refuse_step;                    /* engine.refuse_step; -1: none */
     const unsigned char *weights;           /* the region that is served */
     uint32_t loaded;                        /* tensors since begin(), a bit each */
+    struct tdm_slice slices[TENSORS];
 };
 
 static tdm_status engine_open(const struct tdm_rank_context *context, void **state_out)
@@ -329,6 +330,27 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
     return TDM_OK;
 }
 
+/* Tensor behind tensor, each whole. */
+static tdm_status engine_layout(void *state, const struct tdm_tensor_info *infos,
+                                uint32_t infos_count, const struct tdm_slice **slices_out,
+                                uint32_t *slices_count_out)
+{
+    struct engine *engine = state;
+
+    if (infos_count != TENSORS) {
+        return tdm_fail(TDM_E_INVAL, "%u tensors", infos_count);
+    }
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        engine->slices[i] = (struct tdm_slice){.tensor = i,
+                                               .flat = 1,
+                                               .extent = {tdm_tensor_elements(&infos[i])},
+                                               .address = engine->weights + tensor_offsets[i]};
+    }
+    *slices_out = engine->slices;
+    *slices_count_out = TENSORS;
+    return TDM_OK;
+}
+
 static tdm_status engine_complete(void *state)
 {
     const struct engine *engine = state;
@@ -390,7 +412,8 @@ static const struct tdm_engine_ops engine_ops = {.size_bytes = sizeof(struct tdm
                                                  .begin = engine_begin,
                                                  .flush_cache = engine_flush_cache,
                                                  .generate = engine_generate,
-                                                 .close = free};
+                                                 .close = free,
+                                                 .layout = engine_layout};
 
 /* ---- the reward: 1 for the step that the data names ------------------------------------- */
 
