@@ -250,7 +250,7 @@ tdm_status tdm__mapped_hide(struct tdm__mapped *mapped, void *address, size_t si
         link_first(mapped, moved);
         moved = next;
     }
-    while (mapped->aside_bytes > mapped->shown_bytes_max) {
+    while (mapped->aside_bytes > TDM__MAPPED_ASIDE_MAX * mapped->shown_bytes_max) {
         drop_oldest(mapped);
     }
     return reserve_again(address, size_bytes);

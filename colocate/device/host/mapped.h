@@ -11,10 +11,14 @@
  * the node's side it is the same thing: blocks given back wait in the broker's pool.
  *
  * What lies aside is memory of this node, not of a GPU: the broker has counted it as free, and
- * others may use it.  There is never more of it than this process has had in use at once; the
- * oldest goes first.  Nothing reads or writes it there. */
+ * others may use it.  There is never more of it than three times what this process has had in
+ * use at once: an update takes turns between two sets of blocks.  The oldest goes first.
+ * Nothing reads or writes it there. */
 
-enum { TDM__PAGES_UNIT = 2 << 20 }; /* what page tables move by */
+enum {
+    TDM__PAGES_UNIT = 2 << 20, /* what page tables move by */
+    TDM__MAPPED_ASIDE_MAX = 3  /* times what was in use */
+};
 
 /* Addresses without memory, aligned to the unit. */
 tdm_status tdm__addresses_reserve(size_t size_bytes, void **address_out);

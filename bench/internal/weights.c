@@ -1,0 +1,201 @@
+/* weights.c - weights go from trainers to engines, in each way, against memcpy of the bytes. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The controller's own functions over real actors: two trainer ranks with rows of every tensor,
+ * one engine of two ranks with heads, rows or columns.  What is timed is all of an update, from
+ * its first word to the store until everybody has given back what he took.  The peer is two
+ * processes that copy what the two engine ranks get.  TANDEM_BENCH_MODEL=full: all of
+ * Qwen3-0.6B (1.19 GB, about 8 GB of memory); else four of its layers. */
+#include "actors/worker.h"
+#include "colocate/job/controller.h"
+#include "copiers.h"
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/tandem.h>
+
+enum { TIMEOUT_MS = 60000, WARM_UPDATES = 3, TEXT_BYTES = 1024 };
+
+/* Nothing of the data is ever read. */
+static const char job_file[] =
+    "job: {name: weights, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
+    "cluster: {num_gpus: %u, gpu_bytes: %llu MiB, cpus: 8}\n"
+    "trainer: {num_ranks: %u, step_timeout_ms: 60000}\n"
+    "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2}\n"
+    "model: {layers: %u, vocabulary: %u}\n"
+    "update: {update_weight_buffer_size: 16 MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
+    "data: {train: none, unseen: none}\n";
+
+struct model {
+    uint32_t layers;
+    uint32_t vocabulary;
+    uint32_t engines;
+};
+
+/* A way to update, and what is wanted of it. */
+struct way {
+    const char *mode;
+    const char *verify;
+    struct bench_measure update;
+    struct bench_measure finish; /* the flip and all around it */
+};
+
+static struct tdm__job_spec spec;
+static struct tdm__controller controller;
+
+/* bfloat16; the norms do not matter. */
+static uint64_t model_bytes(const struct model *model)
+{
+    return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
+}
+
+static void open_job(const struct model *model, const struct way *way)
+{
+    static const struct tdm__job_run_options run = {.program = "weights"};
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    unsigned long long gpu_mib = model_bytes(model) / 2 * 2 / (1 << 20) + 128;
+    uint32_t ranks = model->engines * 2;
+    char text[TEXT_BYTES];
+    tdm_config *config;
+
+    (void)snprintf(text, sizeof(text), job_file, ranks, gpu_mib, ranks, model->engines,
+                   model->layers, model->vocabulary, way->mode, way->verify);
+    TDM_CHECK(tdm_config_parse(text, strlen(text), "weights.yaml", &config));
+    TDM_CHECK(tdm__job_spec_make(config, "", &spec));
+    controller = (struct tdm__controller){.spec = &spec, .options = &run};
+    options.cpus = (uint32_t)spec.cpus;
+    options.gpus = spec.num_gpus;
+    options.gpu_bytes = spec.gpu_bytes;
+    TDM_CHECK(tdm_runtime_start(&options, &controller.runtime));
+    TDM_CHECK(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
+    TDM_CHECK(tdm__controller_resume_trainer(&controller));
+    TDM_CHECK(tdm__controller_pause_trainer(&controller));
+    TDM_CHECK(tdm__controller_resume_weights(&controller));
+}
+
+static void close_job(void)
+{
+    tdm__crew_fini(&controller.crew);
+    tdm_runtime_stop(controller.runtime);
+    tdm__job_spec_fini(&spec);
+}
+
+/* Each engine rank looks at all of its weights. */
+static void check_weights(void)
+{
+    struct tdm__crew *crew = &controller.crew;
+    tdm_writer *writer;
+
+    TDM_CHECK(tdm_writer_create(&writer));
+    TDM_CHECK(tdm_pack(writer, "fu((su))", 0.0, (uint64_t)1, "", (uint64_t)0));
+    TDM_CHECK(tdm__crew_call(crew, crew->engines, crew->engines_count, "generate",
+                             tdm_writer_bytes(writer), TIMEOUT_MS));
+    tdm_writer_destroy(writer);
+}
+
+/* The seconds of all, and of its last step. */
+static double update_once(double *finish_out)
+{
+    double begun = bench_seconds();
+    double finish_begun;
+
+    TDM_CHECK(tdm__controller_update(&controller));
+    finish_begun = bench_seconds();
+    controller.phase.committed_version = controller.update.version;
+    TDM_CHECK(tdm__controller_flush(&controller));
+    *finish_out = bench_seconds() - finish_begun;
+    return bench_seconds() - begun;
+}
+
+static void measure_way(const struct model *model, struct way *way,
+                        const struct bench_copiers *copiers)
+{
+    const double gib = (double)model_bytes(model) / (1u << 30);
+    double finish;
+
+    open_job(model, way);
+    for (int i = 0; i < WARM_UPDATES; i++) {
+        (void)update_once(&finish);
+    }
+    check_weights();
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double copied = bench_ours_first(i) ? 0 : bench_copiers_run(copiers);
+        double updated = update_once(&finish);
+
+        if (bench_ours_first(i)) {
+            copied = bench_copiers_run(copiers);
+        }
+        bench_round(&way->update, gib / updated, gib / copied);
+        bench_round(&way->finish, finish * 1e3 / gib, 2);
+    }
+    check_weights();
+    close_job();
+    bench_report(&way->update);
+    if (way->finish.name != NULL) {
+        bench_report(&way->finish);
+    }
+}
+
+/* The whole call for a model so small that nothing has to be moved. */
+static void measure_nothing(void)
+{
+    static const struct model model = {0, 4, 2};
+    static const struct way way = {.mode = "donate", .verify = "sample"};
+    static struct bench_measure nothing = {.name = "update_nothing",
+                                           .unit = "ms",
+                                           .against = "5 ms; 4 ranks, 2 engines",
+                                           .better = BENCH_LESS_IS_BETTER,
+                                           .at_least = 1};
+    double finish;
+
+    open_job(&model, &way);
+    for (int i = 0; i < WARM_UPDATES; i++) {
+        (void)update_once(&finish);
+    }
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        bench_round(&nothing, update_once(&finish) * 1e3, 5);
+    }
+    check_weights();
+    close_job();
+    bench_report(&nothing);
+}
+
+#define UPDATE(title, ratio)                                                                   \
+    {                                                                                          \
+        .name = (title), .unit = "GiB/s", .against = "memcpy, two warmed processes",           \
+        .better = BENCH_MORE_IS_BETTER, .at_least = (ratio)                                    \
+    }
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {BENCH_COPIER_ROLE};
+    static struct way ways[] = {
+        {"donate",
+         "sample",
+         UPDATE("update_donate", 0.7),
+         {.name = "finish_donate",
+          .unit = "ms/GiB",
+          .against = "2 ms a GiB; votes and calls included",
+          .better = BENCH_LESS_IS_BETTER,
+          .at_least = 1}},
+        {"donate", "full", UPDATE("update_donate_full", 0.4), {.name = NULL}},
+        {"copy", "full", UPDATE("update_copy", 0.35), {.name = NULL}},
+        {"names", "full", UPDATE("update_names", 0), {.name = NULL}},
+    };
+    const char *size = getenv("TANDEM_BENCH_MODEL");
+    bool full = size != NULL && strcmp(size, "full") == 0;
+    const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
+    struct bench_copiers copiers;
+
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    bench_peer_run(argc, argv, roles, 1);
+    bench_init(argc, argv);
+    bench_copiers_start(&copiers, 2, model_bytes(&model) / 2);
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        measure_way(&model, &ways[i], &copiers);
+    }
+    bench_copiers_stop(&copiers);
+    measure_nothing();
+    return bench_status();
+}
