@@ -97,7 +97,7 @@ static void no_more_lies_aside_than_three_times_what_was_shown(void **state)
         (void)close(fds[1]);
         assert_int_equal(mapped.shown_bytes, 0);
         assert_int_equal(mapped.aside_bytes,
-                         (turn < 3 ? turn + 1 : 3) * (size_t)2 * SIZE_BYTES);
+                         (size_t)(turn < 3 ? turn + 1 : 3) * 2 * SIZE_BYTES);
     }
     (void)munmap(address, (size_t)2 * SIZE_BYTES);
     tdm__mapped_fini(&mapped);
