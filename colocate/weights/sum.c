@@ -11,7 +11,9 @@ enum {
     LANES = TDM__SUM_STRIPE_BYTES / 8,
     STREAM_BYTES_MIN = 512 << 10, /* what is smaller stays in a cache, where it is read next */
     STREAM_ALIGNMENT = 32,
-    PREFETCH_BYTES = 1024
+    PREFETCH_BYTES = 1024,
+    PAGE_BYTES = 4096,
+    PAGES_AHEAD = 4 /* whose addresses are looked up while others are copied */
 };
 
 /* Keys go through all odd multiples: lane j of stripe i has KEY × (j + 1) + STEP × i. */
@@ -79,9 +81,15 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
         const __m256i *source = (const __m256i *)(const void *)(from + i * 64);
         __m256i low = _mm256_loadu_si256(&source[0]);
         __m256i high = _mm256_loadu_si256(&source[1]);
-        __m256i *target = (__m256i *)(void *)(to + i * 64);
+        /* Nothing is written there where only sums are wanted. */
+        uint8_t *place = to == NULL ? (uint8_t *)(uintptr_t)source : to + i * 64;
+        __m256i *target = (__m256i *)(void *)place;
 
         _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
+        if (i % (PAGE_BYTES / TDM__SUM_STRIPE_BYTES) == 0) {
+            _mm_prefetch((const char *)source + PAGES_AHEAD * PAGE_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)target + PAGES_AHEAD * PAGE_BYTES, _MM_HINT_T0);
+        }
         lanes_low = add_words(lanes_low, keys_low, low);
         lanes_high = add_words(lanes_high, keys_high, high);
         keys_low = _mm256_add_epi64(keys_low, step);
