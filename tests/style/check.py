@@ -158,6 +158,35 @@ def check_links():
                     yield f"{path}:{number}: the link to {target} leads nowhere"
 
 
+def ray_rows(text):
+    """(line number, verdict, the tests named) of each row of docs/ray.md."""
+    for number, line in enumerate(text, 1):
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)][1:-1]
+        if len(cells) == 4 and cells[3] != "shown by" and not set(cells[2]) <= set("-"):
+            yield number, cells[2], re.findall(r"`([\w/]+\.c): (\w+)`", cells[3])
+
+
+def check_ray():
+    """docs/ray.md names a test for what it says is there, and has a row for each test of its suite."""
+    suite = pathlib.Path("tests/conformance/actors")
+    page = "docs/ray.md"
+    promised = set()
+    for number, verdict, shown in ray_rows(lines(page)):
+        if verdict not in ("same", "better", "not yet"):
+            yield f"{page}:{number}: \"{verdict}\" is neither same, better nor not yet"
+        elif (verdict == "not yet") == bool(shown):
+            yield f"{page}:{number}: same and better are shown by a test, not yet by none"
+        for file, test in shown:
+            path = (suite if "/" not in file else pathlib.Path("tests")) / file
+            promised.add((path, test))
+            if not (ROOT / path).exists() or f"static void {test}(void **state)" not in lines(path):
+                yield f"{page}:{number}: {path} has no test {test}"
+    for path in files([suite], [".c"]):
+        for test in re.findall(r"^static void (\w+)\(void \*\*state\)$", "\n".join(lines(path)), re.M):
+            if (path, test) not in promised:
+                yield f"{path}: {page} has no row for {test}"
+
+
 def check_exports(build):
     """libtandem.so exports only tdm_ names, and libtandem.a gives no others to a link."""
     symbol = re.compile(r"^[0-9a-f]+ [A-TV-Z] (\S+)$")
