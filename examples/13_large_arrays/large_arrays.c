@@ -1,7 +1,8 @@
 /* large_arrays.c - an array that is put once, and read by several processes without a copy. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <inttypes.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <tandem/tandem.h>
 
@@ -15,13 +16,12 @@ static int is_shared(const void *address)
     int shared = 0;
 
     while (file != NULL && fgets(line, sizeof(line), file) != NULL) {
-        uintptr_t begin;
-        uintptr_t end;
-        char rights[5];
+        char *rest;
+        uintptr_t begin = strtoul(line, &rest, 16);
+        uintptr_t end = strtoul(rest + 1, &rest, 16);
 
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %4s", &begin, &end, rights) == 3 &&
-            (uintptr_t)address >= begin && (uintptr_t)address < end) {
-            shared = strcmp(rights, "r--s") == 0;
+        if ((uintptr_t)address >= begin && (uintptr_t)address < end) {
+            shared = strncmp(rest, " r--s", 5) == 0;
         }
     }
     if (file != NULL) {

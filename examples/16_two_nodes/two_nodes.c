@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -18,39 +17,47 @@ struct node {
 static char directory[PATH_MAX]; /* of this program */
 static char library[PATH_MAX + 32];
 
-_Noreturn static void become_daemon(const char *name, const char *label, const char *store)
+/* `token` is an environment variable: the file with the cluster's token. */
+_Noreturn static void become_daemon(const char *name, const char *label, const char *store,
+                                    const char *token)
 {
     char program[PATH_MAX + 32];
 
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
     (void)snprintf(program, sizeof(program), "%s/../tandemd", directory);
-    (void)execlp(access(program, X_OK) == 0 ? program : "tandemd", "tandemd", "--listen",
-                 "127.0.0.1", "--name", name, "--labels", label, "--cpus", "4",
+    (void)execlp("env", "env", token, access(program, X_OK) == 0 ? program : "tandemd",
+                 "--listen", "127.0.0.1", "--name", name, "--labels", label, "--cpus", "4",
                  store == NULL ? NULL : "--redis", store, NULL);
     _exit(127);
 }
 
 /* A daemon prints "ready PID ADDRESS" once it can be joined. */
-static void start_node(struct node *node, const char *name, const char *label,
-                       const char *store)
+static tdm_status read_address(struct node *node, int fd)
 {
-    FILE *said;
+    FILE *said = fdopen(fd, "r");
+    int count = said == NULL ? 0 : fscanf(said, "ready %*d %4095s", node->address);
+
+    if (said != NULL) {
+        (void)fclose(said);
+    }
+    return count == 1 ? TDM_OK : tdm_fail(TDM_E_IO, "the daemon did not start");
+}
+
+static void start_node(struct node *node, const char *name, const char *store,
+                       const char *token)
+{
+    const char *label = store == NULL ? "gpu=h100" : "gpu=none";
     int ends[2];
 
-    if (pipe(ends) < 0 || (node->pid = fork()) < 0) {
-        exit(1);
-    }
+    TDM_CHECK(pipe(ends) == 0 ? TDM_OK : tdm_fail(TDM_E_IO, "pipe"));
+    node->pid = fork();
+    TDM_CHECK(node->pid >= 0 ? TDM_OK : tdm_fail(TDM_E_IO, "fork"));
     if (node->pid == 0) {
         (void)dup2(ends[1], STDOUT_FILENO);
-        become_daemon(name, label, store);
+        become_daemon(name, label, store, token);
     }
     (void)close(ends[1]);
-    said = fdopen(ends[0], "r");
-    if (said == NULL || fscanf(said, "ready %*d %4095s", node->address) != 1) {
-        (void)fprintf(stderr, "node %s did not start\n", name);
-        exit(1);
-    }
-    (void)fclose(said);
+    TDM_CHECK(read_address(node, ends[0]));
 }
 
 /* The first node has a store of its own and makes the cluster's token; both are in its
@@ -60,13 +67,13 @@ static void start_cluster(struct node *first, struct node *second)
     char store[PATH_MAX + 32];
     char token[PATH_MAX + 32];
     const char *path = first->address + strlen("unix:");
+    int length;
 
-    start_node(first, "first", "gpu=h100", NULL);
-    *strrchr(first->address, '/') = '\0';
-    (void)snprintf(store, sizeof(store), "unix://%s/redis/socket", path);
-    (void)snprintf(token, sizeof(token), "%s/token", path);
-    (void)setenv("TANDEM_TOKEN_FILE", token, 1);
-    start_node(second, "second", "gpu=none", store);
+    start_node(first, "first", NULL, "TANDEM_TOKEN_FILE=");
+    length = (int)(strrchr(path, '/') - path);
+    (void)snprintf(store, sizeof(store), "unix://%.*s/redis/socket", length, path);
+    (void)snprintf(token, sizeof(token), "TANDEM_TOKEN_FILE=%.*s/token", length, path);
+    start_node(second, "second", store, token);
 }
 
 static void show_place(tdm_runtime *runtime, const char *what, struct tdm_actor_options options)
@@ -112,7 +119,7 @@ int main(void)
     (void)snprintf(library, sizeof(library), "%s/place_library.so", directory);
     start_cluster(&first, &second);
 
-    options.address = second.address;
+    options.address = first.address;
     TDM_CHECK(tdm_runtime_start(&options, &runtime));
     TDM_CHECK(tdm_list_nodes(runtime, 10000, &nodes, &count));
     (void)printf("%u nodes\n", count);

@@ -98,7 +98,7 @@ int main(void)
     tdm_actor *engine;
 
     node.gpus = 1; /* a virtual one, but what does not fit is not there */
-    node.gpu_bytes = 16 * MIB;
+    node.gpu_bytes = 16ull * MIB;
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
     trainer = create(runtime, "trainer", "optimizer");
     engine = create(runtime, "engine", "kv_cache");
