@@ -65,7 +65,7 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
     if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL ||
-        (conn->accepted && !proved && !conn->rpc->closing)) {
+        (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing)) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
     conn->state = CONN_ENDED;
