@@ -90,21 +90,36 @@ const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *
     return index->any;
 }
 
+/* ---- names for messages ----------------------------------------------------------------- */
+
+/* Whole names only. */
+static void add_name(char *text, size_t text_bytes, const char *name)
+{
+    size_t used = strlen(text);
+    int added = snprintf(text + used, text_bytes - used, "%s%s", used == 0 ? "" : ", ", name);
+
+    if (added < 0 || (size_t)added >= text_bytes - used) {
+        text[used] = '\0';
+    }
+}
+
+const char *tdm__classes_text(char *text, size_t text_bytes)
+{
+    text[0] = '\0';
+    for (uint32_t i = 0; i < classes_count; i++) {
+        if (strncmp(classes[i]->name, "tandem.", 7) != 0) {
+            add_name(text, text_bytes, classes[i]->name);
+        }
+    }
+    return text;
+}
+
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes)
 {
-    size_t used = 0;
-
     text[0] = '\0';
     for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
-        int added = snprintf(text + used, text_bytes - used, "%s%s", i == 0 ? "" : ", ",
-                             actor_class->methods[i].name);
-
-        if (added < 0 || (size_t)added >= text_bytes - used) {
-            text[used] = '\0'; /* whole names only */
-            break;
-        }
-        used += (size_t)added;
+        add_name(text, text_bytes, actor_class->methods[i].name);
     }
     return text;
 }

@@ -21,7 +21,10 @@ void tdm__method_index_init(struct tdm__method_index *index,
 /* The one for any name, if it is none of the others; NULL without one. */
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name);
-/* "add, get" for messages; cut where the room ends. */
+/* "counter, engine" for messages: those of this program and its libraries, Tandem's own left
+ * out; cut where the room ends. */
+const char *tdm__classes_text(char *text, size_t text_bytes);
+/* "add, get" likewise. */
 const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, char *text,
                                     size_t text_bytes);
 

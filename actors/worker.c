@@ -109,14 +109,16 @@ tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
 static tdm_status load_class(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    char classes[256];
 
     if (spec->library[0] != '\0' && dlopen(spec->library, RTLD_NOW | RTLD_LOCAL) == NULL) {
         return tdm__fail(TDM_E_NOT_FOUND, "library %s: %s", spec->library, dlerror());
     }
     worker->actor_class = tdm__class_find(spec->class_name);
     if (worker->actor_class == NULL) {
-        return tdm__fail(TDM_E_NOT_FOUND, "no class \"%s\" in %s", spec->class_name,
-                         spec->library[0] != '\0' ? spec->library : spec->program);
+        return tdm__fail(TDM_E_NOT_FOUND, "no class \"%s\" in %s; it has: %s", spec->class_name,
+                         spec->library[0] != '\0' ? spec->library : spec->program,
+                         tdm__classes_text(classes, sizeof(classes)));
     }
     worker->self =
         calloc(1, worker->actor_class->state_bytes == 0 ? 1 : worker->actor_class->state_bytes);

@@ -78,21 +78,36 @@ tdm_status tdm__token_read(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
     return status;
 }
 
+/* A node without a token file of its own keeps one beside its socket. */
+static tdm_status read_beside(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
+{
+    const char *socket = address + strlen("unix:");
+    const char *slash = strrchr(socket, '/');
+    char path[PATH_MAX];
+
+    (void)snprintf(path, sizeof(path), "%.*s/token", slash == NULL ? 1 : (int)(slash - socket),
+                   slash == NULL ? "." : socket);
+    if (access(path, F_OK) < 0 && errno == ENOENT) {
+        return tdm__fail(TDM_E_NOT_FOUND, "no node at %s: there is no %s", address, path);
+    }
+    return tdm__token_read(path, token_out);
+}
+
 tdm_status tdm__token_for_address(const char *address, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     const char *named = getenv("TANDEM_TOKEN_FILE");
-    char path[PATH_MAX];
-    const char *slash;
 
     if (named != NULL && named[0] != '\0') {
         return tdm__token_read(named, token_out);
     }
-    slash = strrchr(address, '/');
-    if (strncmp(address, "unix:", 5) != 0 || slash == NULL) {
+    if (strncmp(address, "unix:", 5) == 0) {
+        return read_beside(address, token_out);
+    }
+    if (strncmp(address, "tcp:", 4) == 0) {
         return tdm__fail(TDM_E_AUTH,
                          "no token for %s: set TANDEM_TOKEN_FILE to the cluster's token file",
                          address);
     }
-    (void)snprintf(path, sizeof(path), "%.*s/token", (int)(slash - address - 5), address + 5);
-    return tdm__token_read(path, token_out);
+    return tdm__fail(TDM_E_INVAL, "\"%s\" is no address of a node: unix:/path or tcp:host:port",
+                     address);
 }

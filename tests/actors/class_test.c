@@ -59,6 +59,16 @@ static void a_method_is_found_by_its_name(void **state)
         tdm__class_methods_text(tdm__class_find("empty_class"), text, sizeof(text)), "");
 }
 
+static void the_classes_of_a_program_are_named_without_tandems_own(void **state)
+{
+    char text[256];
+
+    (void)state;
+    assert_non_null(tdm__class_find("tandem.queue"));
+    assert_null(strstr(tdm__classes_text(text, sizeof(text)), "tandem."));
+    assert_non_null(strstr(text, "empty_class"));
+}
+
 static void a_full_class_finds_each_of_its_methods(void **state)
 {
     static char names[TDM_METHODS_MAX][8];
@@ -114,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_class_is_found_by_its_name),
         cmocka_unit_test(a_method_is_found_by_its_name),
+        cmocka_unit_test(the_classes_of_a_program_are_named_without_tandems_own),
         cmocka_unit_test(a_full_class_finds_each_of_its_methods),
         cmocka_unit_test(a_mistaken_class_ends_its_program),
     };

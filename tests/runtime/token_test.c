@@ -69,6 +69,9 @@ static void an_address_leads_to_its_token(void **state)
     assert_int_equal(tdm__token_for_address(address, token), TDM_OK);
     assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_E_AUTH);
     assert_non_null(strstr(tdm_error_detail(), "TANDEM_TOKEN_FILE"));
+    assert_int_equal(tdm__token_for_address("unix:/no/such/socket", token), TDM_E_NOT_FOUND);
+    assert_non_null(strstr(tdm_error_detail(), "no node at unix:/no/such/socket"));
+    assert_int_equal(tdm__token_for_address("localhost", token), TDM_E_INVAL);
     assert_int_equal(setenv("TANDEM_TOKEN_FILE", path, 1), 0);
     assert_int_equal(tdm__token_for_address("tcp:127.0.0.1:1", token), TDM_OK);
 }
