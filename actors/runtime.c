@@ -163,6 +163,9 @@ tdm_status tdm__runtime_daemon_gone(tdm_runtime *runtime, const char *detail)
     if (end[0] == '\0') {
         (void)snprintf(end, sizeof(runtime->daemon_end), "%s", detail);
     }
+    if (runtime->node_name[0] == '\0') {
+        return tdm__fail(TDM_E_NODE_LOST, "%s", end); /* it was never reached */
+    }
     return tdm__fail(TDM_E_NODE_LOST, "node %s: its daemon has gone: %s", runtime->node_name,
                      end);
 }
