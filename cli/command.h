@@ -43,6 +43,7 @@ extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
 extern const struct tdm__command tdm__command_status;
 extern const struct tdm__command tdm__command_timeline;
+extern const struct tdm__command tdm__command_top;
 extern const struct tdm__command tdm__command_version;
 
 /* Finds the command of argv[1], prints help or what is wrong with the words, or runs it. */

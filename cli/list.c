@@ -10,8 +10,16 @@
 #include <string.h>
 #include <tandem/state.h>
 
-static struct tdm__option options[] = {
-    {"--json", false, NULL}, {"--address", true, NULL}, {NULL, false, NULL}};
+static struct tdm__option options[] = {{"--json", false, NULL},
+                                       {"--live", false, NULL},
+                                       {"--address", true, NULL},
+                                       {NULL, false, NULL}};
+
+/* How it is asked for. */
+struct wish {
+    bool as_json;
+    bool live_only;
+};
 
 enum { ID_SHOWN = 12, CELL_BYTES = 256 };
 
@@ -73,7 +81,7 @@ static json_t *gpus_json(const uint32_t *gpus, uint32_t count)
 /* Takes `array`. */
 static void print_json(json_t *array)
 {
-    (void)json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
+    (void)json_dumpf(array, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     (void)putchar('\n');
     json_decref(array);
 }
@@ -99,8 +107,23 @@ static json_t *actor_json(const struct tdm_actor_state *actor)
     return object;
 }
 
+/* Why it died or waits, without what the other columns say: "actor a died: node n, pid 1, …".
+ */
+static const char *short_cause(const char *cause)
+{
+    const char *pid = strstr(cause, " died: node ");
+
+    pid = pid == NULL ? NULL : strstr(pid, ", pid ");
+    if (pid != NULL) {
+        pid += strlen(", pid ");
+        pid += strspn(pid, "0123456789");
+    }
+    return pid != NULL && strncmp(pid, ", ", 2) == 0 ? pid + 2 : cause;
+}
+
 static void add_actor(struct tdm__table *table, const struct tdm_actor_state *actor)
 {
+    const char *cause = short_cause(actor->death_cause);
     char cell[CELL_BYTES];
 
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
@@ -108,15 +131,27 @@ static void add_actor(struct tdm__table *table, const struct tdm_actor_state *ac
     tdm__table_add(table, "%s", actor->name);
     tdm__table_add(table, "%s", actor->state);
     tdm__table_add(table, "%s", actor->node_name);
-    tdm__table_add(table, "%lld", (long long)actor->pid);
+    tdm__table_add_pid(table, actor->pid);
     tdm__table_add(table, "%lld", (long long)actor->restarts);
     tdm__table_add(table, "%s",
                    amounts_text(actor->amounts, actor->amounts_count, false, cell));
     tdm__table_add(table, "%s", gpus_text(actor->gpu_indices, actor->gpus_count, cell));
-    tdm__table_add(table, "%.*s", (int)strcspn(actor->death_cause, "\n"), actor->death_cause);
+    tdm__table_add(table, "%.*s", (int)strcspn(cause, "\n"), cause);
 }
 
-static tdm_status list_actors(tdm_runtime *runtime, bool as_json)
+/* Those that live come first. */
+static void add_actors(struct tdm__table *table, json_t *array,
+                       const struct tdm_actor_state *actors, uint32_t count, bool dead)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if ((strcmp(actors[i].state, "DEAD") == 0) == dead) {
+            add_actor(table, &actors[i]);
+            (void)json_array_append_new(array, actor_json(&actors[i]));
+        }
+    }
+}
+
+static tdm_status list_actors(tdm_runtime *runtime, const struct wish *wish)
 {
     static const char *const titles[] = {"ID",   "CLASS", "NAME",     "STATE",
                                          "NODE", "PID",   "RESTARTS", "RESOURCES",
@@ -132,12 +167,12 @@ static tdm_status list_actors(tdm_runtime *runtime, bool as_json)
     if (status == TDM_OK) {
         json_t *array = json_array();
 
-        for (uint32_t i = 0; i < count; i++) {
-            add_actor(table, &actors[i]);
-            (void)json_array_append_new(array, actor_json(&actors[i]));
+        add_actors(table, array, actors, count, false);
+        if (!wish->live_only) {
+            add_actors(table, array, actors, count, true);
         }
-        tdm__table_print(table, as_json ? NULL : stdout);
-        if (as_json) {
+        tdm__table_print(table, wish->as_json ? NULL : stdout);
+        if (wish->as_json) {
             print_json(array);
         } else {
             json_decref(array);
@@ -169,7 +204,7 @@ static void add_node(struct tdm__table *table, json_t *array, const struct tdm_n
                          amounts_json(node->amounts, node->amounts_count, true)));
 }
 
-static tdm_status list_nodes(tdm_runtime *runtime, bool as_json)
+static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
 {
     static const char *const titles[] = {"ID", "NAME", "PID", "FREE/TOTAL", "ADDRESS", NULL};
     const struct tdm_node_state *nodes;
@@ -185,8 +220,8 @@ static tdm_status list_nodes(tdm_runtime *runtime, bool as_json)
         for (uint32_t i = 0; i < count; i++) {
             add_node(table, array, &nodes[i]);
         }
-        tdm__table_print(table, as_json ? NULL : stdout);
-        if (as_json) {
+        tdm__table_print(table, wish->as_json ? NULL : stdout);
+        if (wish->as_json) {
             print_json(array);
         } else {
             json_decref(array);
@@ -216,7 +251,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
                          gpus_json(bundle->gpu_indices, bundle->gpus_count)));
 }
 
-static tdm_status list_groups(tdm_runtime *runtime, bool as_json)
+static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
 {
     static const char *const titles[] = {"GROUP", "BUNDLE", "NODE", "RESOURCES", "GPUS", NULL};
     const struct tdm_group_state *groups;
@@ -238,8 +273,8 @@ static tdm_status list_groups(tdm_runtime *runtime, bool as_json)
             (void)json_array_append_new(
                 array, json_pack("{s:s, s:o}", "id", groups[i].id, "bundles", bundles));
         }
-        tdm__table_print(table, as_json ? NULL : stdout);
-        if (as_json) {
+        tdm__table_print(table, wish->as_json ? NULL : stdout);
+        if (wish->as_json) {
             print_json(array);
         } else {
             json_decref(array);
@@ -255,9 +290,10 @@ static int run(const struct tdm__words *words)
 {
     static const struct {
         const char *kind;
-        tdm_status (*list)(tdm_runtime *runtime, bool as_json);
+        tdm_status (*list)(tdm_runtime *runtime, const struct wish *wish);
     } kinds[] = {{"actors", list_actors}, {"nodes", list_nodes}, {"groups", list_groups}};
-    bool as_json = tdm__option_value(words, "--json") != NULL;
+    const struct wish wish = {.as_json = tdm__option_value(words, "--json") != NULL,
+                              .live_only = tdm__option_value(words, "--live") != NULL};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         tdm_runtime *runtime;
@@ -267,7 +303,7 @@ static int run(const struct tdm__words *words)
             continue;
         }
         status = tdm__cluster_join(words, &runtime);
-        return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, as_json))
+        return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
     }
     (void)fprintf(stderr, "tandem: there is no list of \"%s\": actors, nodes or groups\n",
@@ -278,10 +314,11 @@ static int run(const struct tdm__words *words)
 const struct tdm__command tdm__command_list = {
     .name = "list",
     .summary = "list actors, nodes or groups of a running cluster",
-    .help = "usage: tandem list actors|nodes|groups [--json] [--address ADDRESS]\n\n"
+    .help = "usage: tandem list actors|nodes|groups [--live] [--json] [--address ADDRESS]\n\n"
             "  actors     all that live, and the last ones that died, with the reason\n"
             "  nodes      with what they have, and how much of it is free\n"
             "  groups     placement groups, a line a bundle\n\n"
+            "  --live     without the actors that have died\n"
             "  --json     one array, for programs; ids and death causes are whole there\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,

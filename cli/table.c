@@ -7,6 +7,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 enum { COLUMNS_MAX = 16, CELL_BYTES_MAX = 1024 };
 
@@ -71,6 +73,16 @@ void tdm__table_add(struct tdm__table *table, const char *format, ...)
     table->cells[table->cells_count++] = strdup(text[0] == '\0' ? "-" : text);
 }
 
+void tdm__table_add_pid(struct tdm__table *table, int64_t pid)
+{
+    char text[24] = "";
+
+    if (pid != 0) {
+        (void)snprintf(text, sizeof(text), "%lld", (long long)pid);
+    }
+    tdm__table_add(table, "%s", text);
+}
+
 const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMOUNT_BYTES])
 {
     if (strcmp(name, "memory") == 0) {
@@ -82,33 +94,88 @@ const char *tdm__amount_text(const char *name, double amount, char text[TDM__AMO
     return text;
 }
 
-static void print_cell(const struct tdm__table *table, uint32_t column, const char *text,
-                       FILE *stream)
+/* One line, and how much room is left in it. */
+struct line {
+    FILE *stream;
+    uint32_t room;
+};
+
+/* Bytes of the first `count` characters. */
+static size_t bytes_of(const char *text, uint32_t count)
 {
-    if (stream == NULL) {
-        return;
+    size_t bytes = 0;
+
+    while (text[bytes] != '\0' && count > 0) {
+        bytes++;
+        while (((unsigned char)text[bytes] & 0xc0) == 0x80) {
+            bytes++;
+        }
+        count--;
     }
-    if (column + 1 == table->columns_count) {
-        (void)fprintf(stream, "%s\n", text);
-    } else {
-        (void)fprintf(stream, "%s%*s", text, table->widths[column] - width_of(text) + 2, "");
+    return bytes;
+}
+
+static void print_text(struct line *line, const char *text)
+{
+    uint32_t width = (uint32_t)width_of(text);
+
+    if (width <= line->room) {
+        (void)fputs(text, line->stream);
+        line->room -= width;
+    } else if (line->room > 0) {
+        (void)fprintf(line->stream, "%.*s…", (int)bytes_of(text, line->room - 1), text);
+        line->room = 0;
     }
 }
 
-void tdm__table_print(struct tdm__table *table, FILE *stream)
+static void print_row(const struct tdm__table *table, const char *const *cells,
+                      struct line line)
 {
-    uint32_t column;
+    for (uint32_t column = 0; column < table->columns_count; column++) {
+        const char *text = cells[column] == NULL ? "?" : cells[column];
 
-    for (column = 0; column < table->columns_count; column++) {
-        print_cell(table, column, table->titles[column], stream);
+        print_text(&line, text);
+        for (int gap = table->widths[column] - width_of(text) + 2;
+             column + 1 < table->columns_count && gap > 0 && line.room > 1; gap--) {
+            print_text(&line, " ");
+        }
+    }
+    (void)fputc('\n', line.stream);
+}
+
+struct tdm__screen tdm__screen_of(FILE *stream)
+{
+    struct winsize size = {0};
+    int fd = stream == NULL ? -1 : fileno(stream);
+
+    if (fd < 0 || isatty(fd) == 0 || ioctl(fd, TIOCGWINSZ, &size) < 0) {
+        return (struct tdm__screen){0, 0};
+    }
+    return (struct tdm__screen){size.ws_col, size.ws_row};
+}
+
+void tdm__table_print_within(struct tdm__table *table, FILE *stream, uint32_t width,
+                             uint32_t rows)
+{
+    struct line line = {stream, width == 0 ? UINT32_MAX : width};
+    size_t columns = table->columns_count;
+
+    if (stream != NULL) {
+        print_row(table, table->titles, line);
+    }
+    for (size_t i = 0;
+         stream != NULL && i + columns <= table->cells_count && i / columns < rows;
+         i += columns) {
+        print_row(table, (const char *const *)&table->cells[i], line);
     }
     for (size_t i = 0; i < table->cells_count; i++) {
-        const char *text = table->cells[i] == NULL ? "?" : table->cells[i];
-
-        column = column < table->columns_count ? column : 0;
-        print_cell(table, column++, text, stream);
         free(table->cells[i]);
     }
     free(table->cells);
     free(table);
+}
+
+void tdm__table_print(struct tdm__table *table, FILE *stream)
+{
+    tdm__table_print_within(table, stream, tdm__screen_of(stream).width, UINT32_MAX);
 }

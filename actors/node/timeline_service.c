@@ -1,4 +1,4 @@
-/* timeline_service.c - what the actors of a node ran when. */
+/* timeline_service.c - what the actors of a node ran when, and how much. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/timeline_service.h"
 
@@ -28,7 +28,8 @@ static int64_t time_of_day_offset(void)
     return now.tv_sec * INT64_C(1000000000) + now.tv_nsec - tdm__clock_ns();
 }
 
-static void on_spans(void *arg, const struct tdm__asked_worker *worker, struct tdm_bytes answer)
+static void on_worker(void *arg, const struct tdm__asked_worker *worker,
+                      struct tdm_bytes answer)
 {
     struct gathering *gathering = arg;
 
@@ -61,7 +62,8 @@ static void on_done(void *arg)
     free(gathering);
 }
 
-static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming)
+static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming,
+                       const char *question)
 {
     struct gathering *gathering = calloc(1, sizeof(*gathering));
 
@@ -72,8 +74,7 @@ static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming)
     }
     gathering->node = node;
     gathering->incoming = incoming;
-    if (tdm__ask_workers(node, "observe.spans", WORKER_MS, on_spans, on_done, gathering) !=
-        TDM_OK) {
+    if (tdm__ask_workers(node, question, WORKER_MS, on_worker, on_done, gathering) != TDM_OK) {
         on_done(gathering);
     }
 }
@@ -87,23 +88,33 @@ static void on_passed(void *arg, struct tdm__reply *reply)
     }
 }
 
+/* What the workers are asked for a call of this service; NULL: there is no such call. */
+static const char *question_of(const char *method)
+{
+    if (strcmp(method, "timeline.read") == 0) {
+        return "observe.spans";
+    }
+    return strcmp(method, "timeline.counts") == 0 ? "observe.metrics" : NULL;
+}
+
 static void timeline_serve(void *self, struct tdm__incoming *incoming)
 {
     static const uint8_t here[] = {0x91, 0xa0}; /* [""] */
     struct tdm__node *node = self;
+    const char *method = tdm__incoming_method(incoming);
     const char *wanted;
     struct tdm__id id = node->record.id;
 
-    if (strcmp(tdm__incoming_method(incoming), "timeline.read") != 0) {
-        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
+    if (question_of(method) == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     } else if (tdm__incoming_unpack(incoming, "s", &wanted) != TDM_OK || wanted == NULL) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "the timeline of which node?");
     } else if (wanted[0] != '\0' && tdm__id_parse(wanted, &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_INVAL, tdm_error_detail());
     } else if (tdm__id_equal(&id, &node->record.id)) {
-        serve_here(node, incoming);
+        serve_here(node, incoming, question_of(method));
     } else {
-        tdm__node_forward(node, &id, "timeline.read", (struct tdm_bytes){here, sizeof(here)},
+        tdm__node_forward(node, &id, method, (struct tdm_bytes){here, sizeof(here)},
                           tdm__incoming_deadline(incoming), on_passed, incoming);
     }
 }

@@ -1,4 +1,4 @@
-/* timeline_service.h - what the actors of a node ran when. */
+/* timeline_service.h - what the actors of a node ran when, and how much. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_NODE_TIMELINE_SERVICE_H
 #define TDM_NODE_TIMELINE_SERVICE_H
@@ -7,7 +7,10 @@
 
 /* "timeline.read" (node id or ""): asks the workers of that node.
  * answer: (node name, ns to add to its times to have the time of day,
- *          [(actor id, class, name, pid, spans as of observe.h) …]) */
+ *          [(actor id, class, name, pid, spans as of observe.h) …])
+ * "timeline.counts" (node id or ""): the same, with what "observe.metrics" answers for the
+ * spans.
+ */
 extern const struct tdm__service_ops tdm__timeline_service;
 
 #endif

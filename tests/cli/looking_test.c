@@ -94,6 +94,51 @@ static void status_counts(void **state)
     tdm_actor_destroy(actor);
 }
 
+/* Two looks: the second one knows what was called in between. */
+static void top_tells_what_is_called(void **state)
+{
+    tdm_actor *actor = make_speaker("busy");
+    const char *second;
+    tdm_ref *ref;
+
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(tdm_actor_call(actor, "say", &ref, "s", "word"), TDM_OK);
+        assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+        tdm_ref_release(ref);
+    }
+    assert_int_equal(tandem("top --every 1 --count 2"), 0);
+    assert_null(strchr(said, '\033')); /* no terminal */
+    second = strstr(said, "\ntandem top");
+    assert_non_null(second);
+    assert_non_null(strstr(said, "\nbusy   ALIVE  -        -"));
+    assert_non_null(strstr(second, "\nbusy   ALIVE  0        0.0%"));
+    assert_int_equal(tandem("top --every 0"), 2);
+    assert_non_null(strstr(said, "--every wants a number from 1 to 3600, not \"0\""));
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
+static void the_living_come_first(void **state)
+{
+    tdm_actor *dead = make_speaker("dead");
+    tdm_actor *actor;
+
+    (void)state;
+    assert_int_equal(tdm_actor_kill(dead, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(dead);
+    actor = make_speaker("alive");
+    assert_int_equal(tandem("list actors"), 0);
+    assert_non_null(strstr(said, " signal 9 (killed)\n"));
+    assert_null(strstr(said, "died: node")); /* the other columns say it */
+    assert_true(strstr(said, "alive") < strstr(said, "dead "));
+    assert_int_equal(tandem("list actors --live"), 0);
+    assert_non_null(strstr(said, "alive"));
+    assert_null(strstr(said, "DEAD"));
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
 static void lists_are_for_people_and_programs(void **state)
 {
     tdm_actor *actor = make_speaker("listed");
@@ -207,6 +252,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_counts),
+        cmocka_unit_test(top_tells_what_is_called),
+        cmocka_unit_test(the_living_come_first),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),

@@ -49,11 +49,46 @@ static void many_rows_fit(void **state)
     tdm__table_print(table, NULL);
 }
 
+static void a_line_ends_where_the_screen_does(void **state)
+{
+    static const char *const titles[] = {"NAME", "WHY", NULL};
+    struct tdm__table *table;
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(stream);
+    assert_int_equal(tdm__table_create(titles, &table), TDM_OK);
+    for (int i = 0; i < 3; i++) {
+        tdm__table_add(table, "%s", "größe");
+        tdm__table_add(table, "%s", i == 0 ? "äöüä" : "äöüäöü");
+    }
+    tdm__table_print_within(table, stream, 11, 2);
+    assert_int_equal(fclose(stream), 0);
+    assert_string_equal(text, "NAME   WHY\n"
+                              "größe  äöüä\n"
+                              "größe  äöü…\n");
+    free(text);
+}
+
+static void there_is_no_screen_behind_a_file(void **state)
+{
+    FILE *file = tmpfile();
+
+    (void)state;
+    assert_non_null(file);
+    assert_int_equal(tdm__screen_of(file).width, 0);
+    (void)fclose(file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
         cmocka_unit_test(many_rows_fit),
+        cmocka_unit_test(a_line_ends_where_the_screen_does),
+        cmocka_unit_test(there_is_no_screen_behind_a_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,332 @@
+/* top.c - `tandem top`: a cluster while it works, again and again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "cli/cluster.h"
+#include "cli/glance.h"
+#include "cli/table.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static struct tdm__option options[] = {{"--every", true, NULL},
+                                       {"--count", true, NULL},
+                                       {"--address", true, NULL},
+                                       {NULL, false, NULL}};
+
+enum { EVERY_SECONDS = 2, EVERY_SECONDS_MAX = 3600, ID_SHOWN = 12 };
+
+/* What an actor had done when it was asked. */
+struct work {
+    char id[33];
+    uint64_t calls;
+    uint64_t failures;
+    uint64_t queue;
+    uint64_t busy_ns;
+};
+
+struct look {
+    int64_t at_ns;
+    struct work *works; /* owned */
+    uint32_t count;
+};
+
+/* A line of the table. */
+struct row {
+    const struct tdm_actor_state *actor;
+    const struct work *work; /* NULL: it did not answer */
+    bool is_known;           /* what follows: it had answered before, too */
+    double calls;            /* a second, since the look before */
+    double failures;
+    double busy; /* of the time */
+};
+
+/* ---- what they have done ---------------------------------------------------------------- */
+
+/* (node, offset, [(id, class, name, pid, (calls, failures, queue, ns, …)) …]) */
+static void add_works(struct look *look, const tdm_value *answer)
+{
+    const tdm_value *rows = tdm_value_at(answer, 2);
+    uint32_t more = tdm_value_count(rows);
+    struct work *works = realloc(look->works, (look->count + more + 1) * sizeof(*works));
+
+    if (works == NULL) {
+        return;
+    }
+    look->works = works;
+    for (uint32_t i = 0; i < more; i++) {
+        const tdm_value *row = tdm_value_at(rows, i);
+        const tdm_value *numbers = tdm_value_at(row, 4);
+        struct work *work = &works[look->count++];
+
+        *work = (struct work){.calls = tdm_value_uint(tdm_value_at(numbers, 0), 0),
+                              .failures = tdm_value_uint(tdm_value_at(numbers, 1), 0),
+                              .queue = tdm_value_uint(tdm_value_at(numbers, 2), 0),
+                              .busy_ns = tdm_value_uint(tdm_value_at(numbers, 3), 0)};
+        (void)snprintf(work->id, sizeof(work->id), "%s",
+                       tdm_value_string(tdm_value_at(row, 0), ""));
+    }
+}
+
+/* A node that does not answer is left out. */
+static void ask_node(tdm_runtime *runtime, const char *node_id, struct look *look)
+{
+    tdm_document *document;
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    status = tdm_pack(writer, "s", node_id);
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(runtime, "timeline.counts", tdm_writer_bytes(writer),
+                                  TDM__CLUSTER_MS, &document);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        add_works(look, tdm_document_root(document));
+        tdm_document_destroy(document);
+    }
+}
+
+static const struct work *find_work(const struct look *look, const char *id)
+{
+    for (uint32_t i = 0; i < look->count; i++) {
+        if (strcmp(look->works[i].id, id) == 0) {
+            return &look->works[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+/* Since the look before; an actor that has restarted meanwhile counts from zero. */
+static struct row row_of(const struct tdm_actor_state *actor, const struct look *before,
+                         const struct look *now)
+{
+    struct row row = {.actor = actor, .work = find_work(now, actor->id)};
+    const struct work *old = find_work(before, actor->id);
+    double seconds = (double)(now->at_ns - before->at_ns) * 1e-9;
+
+    if (row.work != NULL && old != NULL && row.work->calls >= old->calls && seconds > 0) {
+        row.is_known = true;
+        row.calls = (double)(row.work->calls - old->calls) / seconds;
+        row.failures = (double)(row.work->failures - old->failures) / seconds;
+        row.busy = (double)(row.work->busy_ns - old->busy_ns) * 1e-9 / seconds;
+    }
+    return row;
+}
+
+/* The busiest first; then by id, so that lines stay where they are. */
+static int compare_rows(const void *one, const void *other)
+{
+    const struct row *left = one;
+    const struct row *right = other;
+
+    if (left->busy > right->busy || left->busy < right->busy) {
+        return left->busy > right->busy ? -1 : 1;
+    }
+    return strcmp(left->actor->id, right->actor->id);
+}
+
+static void add_row(struct tdm__table *table, const struct row *row)
+{
+    const struct tdm_actor_state *actor = row->actor;
+
+    tdm__table_add(table, "%s", actor->name[0] != '\0' ? actor->name : actor->class_name);
+    tdm__table_add(table, "%s", actor->state);
+    if (row->is_known) {
+        tdm__table_add(table, "%.0f", row->calls);
+        tdm__table_add(table, "%.1f%%", row->busy * 100);
+        tdm__table_add(table, "%.0f", row->failures);
+    } else {
+        for (int i = 0; i < 3; i++) {
+            tdm__table_add(table, "%s", "");
+        }
+    }
+    if (row->work != NULL) {
+        tdm__table_add(table, "%llu", (unsigned long long)row->work->queue);
+    } else {
+        tdm__table_add(table, "%s", "");
+    }
+    tdm__table_add(table, "%s", actor->node_name);
+    tdm__table_add_pid(table, actor->pid);
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, actor->id);
+}
+
+/* What a screen with so many lines has room for, below the glance and the titles. */
+static uint32_t rows_max(const struct tdm__glance *glance, struct tdm__screen screen)
+{
+    uint32_t taken = 10 + glance->amounts_count;
+
+    if (screen.height == 0) {
+        return UINT32_MAX;
+    }
+    return screen.height > taken ? screen.height - taken : 1;
+}
+
+static void print_rows(const struct tdm__glance *glance, const struct row *rows, uint32_t count)
+{
+    static const char *const titles[] = {"ACTOR", "STATE", "CALLS/S", "BUSY", "FAILED/S",
+                                         "QUEUE", "NODE",  "PID",     "ID",   NULL};
+    struct tdm__screen screen = tdm__screen_of(stdout);
+    uint32_t shown = rows_max(glance, screen);
+    struct tdm__table *table;
+
+    if (tdm__table_create(titles, &table) != TDM_OK) {
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        add_row(table, &rows[i]);
+    }
+    (void)putchar('\n');
+    tdm__table_print_within(table, stdout, screen.width, shown);
+    if (count > shown) {
+        (void)printf("and %u more\n", count - shown);
+    }
+}
+
+/* Actors that have died are only counted. */
+static void print_actors(const struct tdm__glance *glance, const struct tdm_actor_state *actors,
+                         uint32_t actors_count, const struct look *before,
+                         const struct look *now)
+{
+    struct row *rows = calloc(actors_count + 1, sizeof(*rows));
+    uint32_t count = 0;
+
+    if (rows == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < actors_count; i++) {
+        if (strcmp(actors[i].state, "DEAD") != 0) {
+            rows[count++] = row_of(&actors[i], before, now);
+        }
+    }
+    qsort(rows, count, sizeof(*rows), compare_rows);
+    print_rows(glance, rows, count);
+    free(rows);
+}
+
+/* ---- again and again -------------------------------------------------------------------- */
+
+static void print_time(void)
+{
+    struct timespec now = {0};
+    struct tm local;
+    char text[32];
+
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    if (localtime_r(&now.tv_sec, &local) != NULL &&
+        strftime(text, sizeof(text), "%H:%M:%S", &local) > 0) {
+        (void)printf("tandem top  %s\n", text);
+    }
+}
+
+/* Looks once; `before` becomes this look. */
+static tdm_status look_once(tdm_runtime *runtime, struct look *before)
+{
+    struct tdm__glance glance = {0};
+    struct look now = {.at_ns = tdm__clock_ns()};
+    const struct tdm_node_state *nodes = NULL;
+    const struct tdm_actor_state *actors = NULL;
+    const struct tdm_group_state *groups = NULL;
+    uint32_t nodes_count = 0;
+    uint32_t actors_count;
+    tdm_status status = tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &nodes_count);
+
+    for (uint32_t i = 0; i < nodes_count; i++) {
+        ask_node(runtime, nodes[i].id, &now);
+    }
+    if (status == TDM_OK) {
+        status = tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &actors_count,
+                                 &glance.missing_nodes);
+    }
+    if (status == TDM_OK) {
+        status = tdm_list_groups(runtime, TDM__CLUSTER_MS, &groups, &glance.groups);
+    }
+    if (status == TDM_OK) {
+        bool on_screen = tdm__screen_of(stdout).width > 0;
+
+        tdm__glance_add_nodes(&glance, nodes, nodes_count);
+        tdm__glance_add_actors(&glance, actors, actors_count);
+        (void)fputs(on_screen ? "\033[H\033[J" : "", stdout);
+        print_time();
+        tdm__glance_print(&glance, stdout);
+        print_actors(&glance, actors, actors_count, before, &now);
+        (void)fflush(stdout);
+    }
+    tdm_list_free(groups);
+    tdm_list_free(actors);
+    tdm_list_free(nodes);
+    free(before->works);
+    *before = now;
+    return status;
+}
+
+static tdm_status look_again(tdm_runtime *runtime, uint64_t every, uint64_t count)
+{
+    struct look before = {0};
+    tdm_status status = look_once(runtime, &before);
+
+    for (uint64_t i = 1; status == TDM_OK && i != count && ferror(stdout) == 0; i++) {
+        (void)poll(NULL, 0, (int)every * 1000);
+        status = look_once(runtime, &before);
+    }
+    free(before.works);
+    return status;
+}
+
+static bool read_count(const struct tdm__words *words, const char *name, uint64_t max,
+                       uint64_t *count)
+{
+    const char *text = tdm__option_value(words, name);
+    char *end;
+    uint64_t number;
+
+    if (text == NULL) {
+        return true;
+    }
+    number = strtoull(text, &end, 10);
+    if (end == text || *end != '\0' || number == 0 || number > max) {
+        (void)fprintf(stderr, "tandem: %s wants a number from 1 to %llu, not \"%s\"\n", name,
+                      (unsigned long long)max, text);
+        return false;
+    }
+    *count = number;
+    return true;
+}
+
+static int run(const struct tdm__words *words)
+{
+    uint64_t every = EVERY_SECONDS;
+    uint64_t count = 0;
+    tdm_runtime *runtime;
+    tdm_status status;
+
+    if (!read_count(words, "--every", EVERY_SECONDS_MAX, &every) ||
+        !read_count(words, "--count", UINT32_MAX, &count)) {
+        return TDM__EXIT_USAGE;
+    }
+    status = tdm__cluster_join(words, &runtime);
+    return status == TDM_OK ? tdm__cluster_leave(runtime, look_again(runtime, every, count))
+                            : tdm__command_failed(status);
+}
+
+const struct tdm__command tdm__command_top = {
+    .name = "top",
+    .summary = "watch what a running cluster does",
+    .help =
+        "usage: tandem top [--every SECONDS] [--count N] [--address ADDRESS]\n\n"
+        "`tandem status` and the living actors, the busiest first, with the calls of each a\n"
+        "second, those that failed, how much of the time its methods ran (of several at\n"
+        "once the sum), and the calls that wait.  Ctrl-C ends it.\n\n"
+        "  --every    seconds between two looks (2)\n"
+        "  --count    looks; default: without end.  The first one knows no rates yet.\n"
+        "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .options = options,
+    .run = run};
