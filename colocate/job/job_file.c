@@ -91,7 +91,8 @@ static const struct setting settings[] = {
 
 enum { SETTINGS_COUNT = sizeof(settings) / sizeof(settings[0]) };
 
-/* `open`: the job library has settings of its own here, so unknown ones pass. */
+/* `open`: the job library has settings of its own here, so unknown ones pass, unless they look
+ * like one that is missing. */
 static const struct section {
     const char *name;
     bool open;
@@ -127,7 +128,18 @@ static tdm_status refuse_section(const tdm_config *config, const char *name)
                      near == NULL ? "" : "?");
 }
 
-static tdm_status check_key(const tdm_config *config, const char *path)
+/* In an open section: is it Tandem's own, mistyped? */
+static bool is_mistyped(const tdm_config *config, const struct section *section,
+                        const char *near)
+{
+    size_t length = strlen(section->name);
+
+    return near != NULL && strncmp(near, section->name, length) == 0 && near[length] == '.' &&
+           !tdm_config_has(config, near);
+}
+
+static tdm_status check_key(const tdm_config *config, const struct section *section,
+                            const char *path)
 {
     const char *known[SETTINGS_COUNT];
     const char *near;
@@ -139,6 +151,9 @@ static tdm_status check_key(const tdm_config *config, const char *path)
         }
     }
     near = tdm__nearest(path, known, SETTINGS_COUNT);
+    if (section->open && !is_mistyped(config, section, near)) {
+        return TDM_OK;
+    }
     return tdm__fail(TDM_E_INVAL, "%s: unknown setting %s%s%s%s",
                      tdm_config_where(config, path), path,
                      near == NULL ? "" : "; did you mean ", near == NULL ? "" : near,
@@ -170,13 +185,9 @@ static tdm_status check_section(const tdm_config *config, const struct section *
         return tdm__fail(TDM_E_TYPE, "%s: %s wants a map of settings",
                          tdm_config_where(config, section->name), section->name);
     }
-    for (uint32_t i = 0; !section->open; i++) {
-        key = tdm_config_key(config, section->name, i);
-        if (key == NULL) {
-            break;
-        }
+    for (uint32_t i = 0; (key = tdm_config_key(config, section->name, i)) != NULL; i++) {
         (void)snprintf(path, sizeof(path), "%s.%s", section->name, key);
-        TDM_TRY(check_key(config, path));
+        TDM_TRY(check_key(config, section, path));
     }
     return TDM_OK;
 }

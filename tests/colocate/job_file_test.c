@@ -146,6 +146,16 @@ static void unknown_settings_are_refused_with_the_nearest(void **state)
             "job.yaml:3: unknown setting cluster.zzzzzzzzzzzzzzzzz");
 }
 
+static void a_librarys_setting_may_not_look_like_one_that_is_missing(void **state)
+{
+    (void)state;
+    refuses(GOOD "trainer: {num_rank: 2}\n",
+            "job.yaml:3: unknown setting trainer.num_rank; did you mean trainer.num_ranks?");
+    assert_int_equal(make(GOOD "trainer: {num_rank: 2, num_ranks: 4, lr: 1}\n", "/tmp"),
+                     TDM_OK);
+    tdm__job_spec_fini(&spec);
+}
+
 static void a_file_is_read_with_overrides_beside_it(void **state)
 {
     static const char *const overrides[] = {"job.seed=7", "data.train=other.jsonl"};
@@ -176,6 +186,7 @@ int main(void)
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
         cmocka_unit_test(unknown_settings_are_refused_with_the_nearest),
+        cmocka_unit_test(a_librarys_setting_may_not_look_like_one_that_is_missing),
         cmocka_unit_test(a_file_is_read_with_overrides_beside_it),
     };
 
