@@ -5,6 +5,7 @@
 #include "colocate/job/nearest.h"
 #include "runtime/error.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -130,6 +131,21 @@ static bool asks_for_help(int argc, char **argv)
     return false;
 }
 
+/* What could not be written was not done; a reader that has seen enough is no failure. */
+static int end_output(int code)
+{
+    errno = 0;
+    if (fflush(stdout) == 0 && ferror(stdout) == 0) {
+        return code;
+    }
+    if (errno == EPIPE) {
+        return code;
+    }
+    (void)fprintf(stderr, "tandem: writing to stdout: %s\n",
+                  errno == 0 ? "it failed" : strerror(errno));
+    return TDM__EXIT_FAILED;
+}
+
 static int run_command(const struct tdm__command *command, int argc, char **argv)
 {
     struct tdm__words words = {.options = command->options};
@@ -140,7 +156,7 @@ static int run_command(const struct tdm__command *command, int argc, char **argv
         return TDM__EXIT_DONE;
     }
     code = sort_words(command, argc, argv, &words);
-    return code != TDM__EXIT_DONE ? code : command->run(&words);
+    return code != TDM__EXIT_DONE ? code : end_output(command->run(&words));
 }
 
 static int refuse_command(const struct tdm__command *const *commands, uint32_t commands_count,

@@ -119,6 +119,15 @@ static void top_tells_what_is_called(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void what_cannot_be_written_is_a_failure(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("list nodes > /dev/full"), 1);
+    assert_non_null(strstr(said, "tandem: writing to stdout: No space left on device"));
+    assert_int_equal(tandem("list nodes --json | true"), 0);
+    assert_string_equal(said, "");
+}
+
 static void the_living_come_first(void **state)
 {
     tdm_actor *dead = make_speaker("dead");
@@ -254,6 +263,7 @@ int main(void)
         cmocka_unit_test(status_counts),
         cmocka_unit_test(top_tells_what_is_called),
         cmocka_unit_test(the_living_come_first),
+        cmocka_unit_test(what_cannot_be_written_is_a_failure),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
