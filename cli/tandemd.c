@@ -431,7 +431,7 @@ static tdm_status choose_directory(struct daemon *daemon)
         return tdm__fail_errno(errno, "realpath %s", daemon->options.directory);
     }
     TDM_TRY(tdm__directory_lock(daemon->directory, &lock));
-    tdm__directory_kill_leftovers(daemon->directory);
+    tdm__directory_clear_leftovers(daemon->directory);
     return TDM_OK;
 }
 

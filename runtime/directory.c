@@ -131,7 +131,24 @@ bool tdm__directory_is_locked(const char *path)
     return locked;
 }
 
-void tdm__directory_kill_leftovers(const char *path)
+static void remove_sockets(const char *path)
+{
+    DIR *entries = opendir(path);
+    const struct dirent *entry;
+    struct stat about;
+
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        if (fstatat(dirfd(entries), entry->d_name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISSOCK(about.st_mode)) {
+            (void)unlinkat(dirfd(entries), entry->d_name, 0);
+        }
+    }
+    if (entries != NULL) {
+        (void)closedir(entries);
+    }
+}
+
+void tdm__directory_clear_leftovers(const char *path)
 {
     char assignment[PATH_MAX];
     uint32_t killed;
@@ -142,6 +159,7 @@ void tdm__directory_kill_leftovers(const char *path)
         tdm__log(TDM__INFO, "directory", "killed %u processes that outlived the daemon of %s",
                  killed, path);
     }
+    remove_sockets(path);
 }
 
 /* One that has no lock yet is being made just now, or its maker died in that moment. */
@@ -166,7 +184,7 @@ static void sweep_one(const char *path)
     if (!is_abandoned(path) || tdm__directory_lock(path, &fd) != TDM_OK) {
         return;
     }
-    tdm__directory_kill_leftovers(path);
+    tdm__directory_clear_leftovers(path);
     tdm__directory_remove(path);
     (void)close(fd);
 }

@@ -24,8 +24,9 @@ tdm_status tdm__directory_lock(const char *path, int *fd_out);
 /* Is it in use by a daemon of this user? */
 bool tdm__directory_is_locked(const char *path);
 
-/* Kills the processes that were started below the owner of `path`, who is dead. */
-void tdm__directory_kill_leftovers(const char *path);
+/* Kills the processes that were started below the owner of `path`, who is dead, and removes the
+ * sockets at which nobody listens any more.  With the lock. */
+void tdm__directory_clear_leftovers(const char *path);
 /* Finds what tdm__directory_make() made for owners that are all dead, killed together with
  * their wardens: kills what they left running, and removes the directories. */
 void tdm__directory_sweep(void);

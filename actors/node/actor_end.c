@@ -89,6 +89,7 @@ static void clear_away(struct actor_entry *entry, int64_t pid)
     if (entry->unix_address[0] != '\0') {
         (void)unlink(entry->unix_address + strlen("unix:"));
     }
+    tdm__node_process_gone(node, &gone.id);
     tdm__services_peer_gone(node->services, &gone);
     tdm__node_actors_end(node, is_child, &gone.id, true, NULL, NULL);
     tdm__node_groups_creator_gone(node, &gone.id);

@@ -4,11 +4,13 @@
 
 #include "actors/node/logs.h"
 #include "actors/node/state.h"
+#include "actors/objects/objects.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -80,9 +82,20 @@ static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
     return !spec->detached && tdm__id_equal(&spec->creator, key);
 }
 
+void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *process)
+{
+    char id[TDM__ID_TEXT_BYTES];
+    char path[TDM__ADDRESS_BYTES + 40];
+
+    (void)snprintf(path, sizeof(path), "%s/" TDM__OWNER_SOCKET, node->directory,
+                   tdm__id_text(process, id));
+    (void)unlink(path);
+}
+
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *peer)
 {
     if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
+        tdm__node_process_gone(node, &peer->id);
         tdm__node_actors_end(node, is_creator, &peer->id, true, NULL, NULL);
         tdm__node_groups_creator_gone(node, &peer->id);
         tdm__services_peer_gone(node->services, peer);

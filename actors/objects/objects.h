@@ -14,6 +14,10 @@
  * All of it hangs on the loop: with its lock. */
 struct tdm__objects;
 
+/* Where a process listens for those who borrow from it, in its node's directory: with the id of
+ * the process as text.  Who was killed leaves the socket to its daemon. */
+#define TDM__OWNER_SOCKET "o-%.16s"
+
 tdm_status tdm__objects_create(tdm_runtime *runtime, struct tdm__objects **objects_out);
 /* When all connections are closed: references that the user still has stay readable. */
 void tdm__objects_destroy(struct tdm__objects *objects); /* NULL is allowed */

@@ -25,7 +25,7 @@ tdm_status tdm__objects_listen(struct tdm__objects *objects)
     own->process = runtime->self.id;
     own->node = runtime->self.node;
     (void)snprintf(own->label, sizeof(own->label), "%s", runtime->self.name);
-    (void)snprintf(address, sizeof(address), "unix:%s/o-%.16s", runtime->directory,
+    (void)snprintf(address, sizeof(address), "unix:%s/" TDM__OWNER_SOCKET, runtime->directory,
                    tdm__id_text(&runtime->self.id, id));
     TDM_TRY(
         tdm__rpc_listen(runtime->rpc, address, own->unix_address, sizeof(own->unix_address)));

@@ -617,9 +617,21 @@ static void an_answer_sent_again_still_has_its_references(void **state)
 
 /* ---- deaths ----------------------------------------------------------------------------- */
 
+/* Where the actor listens for those who borrow from it. */
+static void owner_socket(tdm_actor *actor, char *path, size_t room)
+{
+    struct tdm_runtime_info node;
+    struct tdm_actor_info info;
+
+    tdm_runtime_describe(runtime, &node);
+    tdm_actor_describe(actor, &info);
+    (void)snprintf(path, room, "%s/" TDM__OWNER_SOCKET, node.directory, info.id);
+}
+
 static void the_owners_death_loses_what_is_not_here(void **state)
 {
     tdm_actor *owner = keeper_create();
+    char socket[200];
     tdm_ref *here = given(owner, "make", 14);
     tdm_ref *lost = given(owner, "make", 15);
     tdm_ref *ref;
@@ -628,8 +640,11 @@ static void the_owners_death_loses_what_is_not_here(void **state)
     (void)state;
     must(tdm_get(here, PATIENCE_MS, "i", &number));
     keep(first, 0, lost);
+    owner_socket(owner, socket, sizeof(socket));
+    assert_int_equal(access(socket, F_OK), 0);
     must(tdm_actor_call(owner, "exit", &ref, ""));
     assert_int_equal(done(ref), TDM_E_ACTOR_DIED);
+    assert_int_equal(access(socket, F_OK), -1);
     assert_int_equal(tdm_get(lost, PATIENCE_MS, "i", &number), TDM_E_OWNER_DIED);
     assert_non_null(strstr(tdm_error_detail(), "exit code 9"));
     must(tdm_get(here, 0, "i", &number));

@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -90,6 +92,28 @@ static void a_lock_is_held_once(void **state)
     tdm__directory_remove(path);
 }
 
+static void sockets_of_a_dead_owner_are_removed(void **state)
+{
+    char path[160];
+    char socket_path[200];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)state;
+    assert_int_equal(tdm__directory_make(path, sizeof(path)), TDM_OK);
+    (void)snprintf(socket_path, sizeof(socket_path), "%s/a-socket", path);
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.100s", socket_path);
+    assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+    (void)close(fd);
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.90s/file", path);
+    fd = open(address.sun_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    (void)close(fd);
+    tdm__directory_clear_leftovers(path);
+    assert_int_equal(access(socket_path, F_OK), -1);
+    assert_int_equal(access(address.sun_path, F_OK), 0);
+    tdm__directory_remove(path);
+}
+
 /* In a session of its own, with the directory in its environment: what a dead daemon leaves. */
 static pid_t start_leftover(const char *path)
 {
@@ -148,7 +172,7 @@ static void only_what_nobody_owns_is_swept(void **state)
     assert_int_equal(access(dead, F_OK), -1);
     assert_int_equal(access(living, F_OK), 0);
     assert_int_equal(access(young, F_OK), 0);
-    tdm__directory_kill_leftovers(living);
+    tdm__directory_clear_leftovers(living);
     assert_int_equal(waitpid(spared, &wait_status, 0), spared);
     (void)close(lock);
     tdm__directory_sweep();
@@ -163,6 +187,7 @@ int main(void)
         cmocka_unit_test(a_path_too_long_for_sockets_is_refused),
         cmocka_unit_test(a_lock_is_held_once),
         cmocka_unit_test(only_what_nobody_owns_is_swept),
+        cmocka_unit_test(sockets_of_a_dead_owner_are_removed),
     };
     int failed;
 
