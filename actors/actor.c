@@ -1,5 +1,6 @@
 /* actor.c - actors: create, find, kill. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/arguments.h"
 #include "actors/handle.h"
 #include "actors/link.h"
 #include "actors/ref.h"
@@ -105,23 +106,28 @@ static void use_options(struct tdm__link *link, const struct tdm_actor_options *
     }
 }
 
-tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
-                                   const struct tdm_actor_options *options,
-                                   struct tdm_bytes arguments, tdm_actor **actor_out)
+/* Takes `arguments`, packed as `packed`: the link keeps what they refer to. */
+static tdm_status create(tdm_runtime *runtime, const char *class_name,
+                         const struct tdm_actor_options *options, struct tdm_bytes packed,
+                         struct tdm__arguments *arguments, tdm_actor **actor_out)
 {
     struct tdm__actor_spec *spec;
     struct tdm__link *link;
     bool counted = false;
-    tdm_status status;
-    TDM__LOCK(runtime);
+    tdm_status status = tdm__actor_spec_make(class_name, options, packed, &spec);
 
-    TDM_TRY(tdm__actor_spec_make(class_name, options, arguments, &spec));
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
     spec->creator = runtime->self.id;
     if (spec->name_space[0] == '\0') {
         memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
     }
     status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
     if (status == TDM_OK) {
+        link->arguments = arguments;
+        link->may_return = spec->max_restarts != 0;
         use_options(link, options);
         counted = !spec->detached;
         status = counted ? tdm__handle_count_here(link) : TDM_OK;
@@ -131,29 +137,62 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
         if (status != TDM_OK) {
             tdm__link_release(link);
         }
+    } else {
+        tdm__arguments_destroy(arguments);
     }
     tdm__actor_spec_destroy(spec);
     return status == TDM_OK ? tdm__handle_create(link, counted, actor_out) : status;
+}
+
+/* Takes `arguments`.  They travel with the description of the actor: all of them must be here.
+ */
+static tdm_status create_with(tdm_runtime *runtime, const char *class_name,
+                              const struct tdm_actor_options *options,
+                              struct tdm__arguments *arguments, tdm_actor **actor_out)
+{
+    struct tdm__request request = {0};
+    tdm_status status = TDM_OK;
+
+    if (!tdm__arguments_ready(arguments)) {
+        status = tdm__fail(TDM_E_STATE,
+                           "an argument of the constructor of %s is not there yet: "
+                           "wait for it, or pass its reference (R)",
+                           class_name == NULL ? "nothing" : class_name);
+    } else {
+        status = tdm__arguments_pack(arguments, NULL, &request);
+    }
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
+    return create(runtime, class_name, options, request.packed, arguments, actor_out);
+}
+
+tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
+                                   const struct tdm_actor_options *options,
+                                   struct tdm_bytes arguments, tdm_actor **actor_out)
+{
+    struct tdm__arguments *kept;
+    TDM__LOCK(runtime);
+
+    TDM_TRY(tdm__arguments_of_packed(runtime, arguments, &kept));
+    return create_with(runtime, class_name, options, kept, actor_out);
 }
 
 tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                             const struct tdm_actor_options *options, tdm_actor **actor_out,
                             const char *format, ...)
 {
-    tdm_writer *writer;
+    struct tdm__arguments *arguments;
     tdm_status status;
     va_list args;
+    TDM__LOCK(runtime);
 
-    TDM_TRY(tdm_writer_create(&writer));
     va_start(args, format);
-    status = tdm_pack_va(writer, format, args);
+    status = tdm__arguments_make(runtime, format, args, &arguments);
     va_end(args);
-    if (status == TDM_OK) {
-        status = tdm_actor_create_packed(runtime, class_name, options, tdm_writer_bytes(writer),
-                                         actor_out);
-    }
-    tdm_writer_destroy(writer);
-    return status;
+    TDM_TRY(status);
+    return create_with(runtime, class_name, options, arguments, actor_out);
 }
 
 /* Its link may be another one in the end. */

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/link.h"
 
+#include "actors/arguments.h"
 #include "actors/handle.h"
 #include "actors/ref.h"
 #include "actors/traffic.h"
@@ -83,6 +84,14 @@ static void lose(struct tdm__link *link)
     ask_fate(link);
 }
 
+static void drop_arguments(struct tdm__link *link)
+{
+    struct tdm__arguments *arguments = link->arguments;
+
+    link->arguments = NULL;
+    tdm__arguments_destroy(arguments);
+}
+
 /* One that cannot be reached may have ended since it was described, and be restarted. */
 void tdm__link_found(struct tdm__link *link, const tdm_value *description)
 {
@@ -96,6 +105,9 @@ void tdm__link_found(struct tdm__link *link, const tdm_value *description)
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (open_to(link, address) != TDM_OK) {
         lose(link);
+    }
+    if (!link->may_return) {
+        drop_arguments(link); /* it is constructed */
     }
 }
 
@@ -136,6 +148,7 @@ void tdm__link_becomes(struct tdm__link *link, const struct tdm__id *id, const c
 
     link->may_be_another = false;
     drop_hold(link);
+    drop_arguments(link);
     if (other == NULL) {
         link->id = *id;
         (void)tdm__id_text(id, link->info.id);
@@ -161,6 +174,7 @@ void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail
     link->death = strdup(detail);
     TDM_ASSERT(link->death != NULL);
     tdm__traffic_fail_all(link, status, link->death);
+    drop_arguments(link);
     if (link->conn != NULL) {
         tdm__conn_on_closed(link->conn, NULL, NULL);
         tdm__conn_close(link->conn);

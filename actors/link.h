@@ -47,6 +47,11 @@ struct tdm__link {
     uint32_t attempts_count;  /* since then */
     struct tdm__timer *again; /* owned; asks once more; NULL until it is needed */
 
+    /* In the process that made the actor: what the constructor's arguments refer to stays while
+     * it may run. */
+    struct tdm__arguments *arguments; /* owned; or NULL */
+    bool may_return;                  /* after its process died */
+
     /* The options that callers of the creator's process share; others have none. */
     int32_t max_task_retries;
     uint32_t max_pending_calls;

@@ -6,6 +6,7 @@
 #include "actors/call.h"
 #include "actors/class.h"
 #include "actors/executor.h"
+#include "actors/objects/holds.h"
 #include "actors/objects/objects.h"
 #include "actors/observe.h"
 #include "actors/runtime.h"
@@ -165,6 +166,7 @@ static tdm_status worker_listen(struct tdm__worker *worker)
 static tdm_status construct(struct tdm__worker *worker)
 {
     const struct tdm__actor_spec *spec = worker->bootstrap.spec;
+    struct tdm__holds holds = {0};
     tdm_document *arguments;
     tdm_status status;
     TDM__LOCK(worker->runtime);
@@ -174,8 +176,15 @@ static tdm_status construct(struct tdm__worker *worker)
     TDM_TRY(worker_listen(worker));
     TDM_TRY(tdm_document_parse((struct tdm_bytes){spec->arguments, spec->arguments_bytes},
                                &arguments));
-    status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
-                                 tdm_document_root(arguments));
+    status = tdm__holds_of_document(worker->runtime, arguments, &holds);
+    if (status == TDM_OK) {
+        status = tdm__call_construct(worker->runtime->loop, worker->actor_class, worker->self,
+                                     tdm_document_root(arguments));
+    }
+    if (status == TDM_OK) { /* the creator may let go when it hears of this actor's life */
+        status = tdm__holds_settle(worker->runtime, &holds, READY_TIMEOUT_MS);
+    }
+    tdm__holds_release(&holds);
     tdm_document_destroy(arguments);
     return tdm__wrap(status, "its constructor");
 }

@@ -30,7 +30,8 @@ extern "C" {
  *   ( )     an array of what is inside       an array of exactly that many values
  *   { }     a map: pairs, an s first         - (read maps with tdm_value_find)
  *
- * and for the arguments of calls and for puts only, since elsewhere nobody could resolve them:
+ * and for the arguments of calls and constructors and for puts only, since elsewhere nobody
+ * could resolve them:
  *
  *   r       tdm_ref *: its value, once it is there; not inside ( ) or { }
  *   R       tdm_ref *: the reference itself  tdm_ref **

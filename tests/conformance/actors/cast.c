@@ -22,6 +22,15 @@ struct holder {
     tdm_actor *employee;
 };
 
+static tdm_status holder_begin(tdm_call *call, void *self)
+{
+    struct holder *holder = self;
+
+    return tdm_value_count(tdm_call_arguments(call)) == 0
+               ? TDM_OK
+               : tdm_call_unpack(call, "Rh", &holder->ref, &holder->employee);
+}
+
 static tdm_status holder_keep(tdm_call *call, void *self)
 {
     struct holder *holder = self;
@@ -181,7 +190,8 @@ static void holder_end(void *self)
     tdm_actor_destroy(holder->employee);
 }
 
-TDM_ACTOR_CLASS(holder, .state_bytes = sizeof(struct holder), .destruct = holder_end,
+TDM_ACTOR_CLASS(holder, .state_bytes = sizeof(struct holder), .construct = holder_begin,
+                .destruct = holder_end,
                 .methods = {
                     {"keep", holder_keep, NULL},
                     {"drop", holder_drop, NULL},

@@ -5,7 +5,7 @@
 
 /* Does nothing, but links the classes below, and tester, into the program.
  *
- * holder: keeps a reference and a handle
+ * holder (R, h): keeps a reference and a handle; made with nothing it has none
  *   keep (R)        keeps it;  drop () lets go;  give () replies it
  *   read ()         waits for what it keeps, and replies that integer
  *   make (i)        replies a reference to a put of its own

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/actors/stage.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -70,6 +71,54 @@ static void the_constructor_gets_its_arguments(void **state)
     (void)fclose(diary);
     stage_end(actor);
     (void)unlink(path);
+}
+
+static void a_constructor_gets_references_and_handles(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 1};
+    tdm_actor *employee = stage_make("tester", NULL, NULL);
+    int64_t employee_pid = stage_pid(employee);
+    tdm_actor *holder;
+    int64_t pid;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_put(stage_runtime(), &ref, "i", (int64_t)41));
+    MUST(tdm_actor_create(stage_runtime(), "holder", &options, &holder, "Rh", ref, employee));
+    tdm_ref_release(ref);
+    tdm_actor_destroy(employee);
+    assert_int_equal(stage_int(stage_call(holder, "read")), 41);
+    assert_int_equal(stage_int(stage_call_int(holder, "ask", 1)), 1);
+    pid = stage_pid(holder);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_int_of_next_life(holder, "read"), 41); /* its arguments were kept */
+    assert_int_equal(stage_int(stage_call_int(holder, "ask", 1)), 2);
+    stage_end(holder);
+    assert_true(world_process_ends(employee_pid, PATIENCE_MS)); /* nobody has a handle now */
+}
+
+static void a_constructor_gets_the_values_of_references(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    char path[96];
+    tdm_actor *actor;
+    tdm_ref *ref;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "%s/value", getenv("TMPDIR"));
+    MUST(tdm_put(stage_runtime(), &ref, "s", path));
+    MUST(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "r", ref));
+    tdm_ref_release(ref);
+    MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
+    stage_end(actor);
+    assert_int_equal(unlink(path), 0); /* it wrote there */
+    assert_int_equal(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "r", question),
+                     TDM_E_STATE);
+    stage_detail_has("not there yet");
+    tdm_ref_release(question);
+    stage_end(desk);
 }
 
 static void a_constructors_failure_reaches_the_first_call(void **state)
@@ -399,6 +448,8 @@ int conformance_creation(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(making_an_actor_waits_for_nothing),
         cmocka_unit_test(the_constructor_gets_its_arguments),
+        cmocka_unit_test(a_constructor_gets_references_and_handles),
+        cmocka_unit_test(a_constructor_gets_the_values_of_references),
         cmocka_unit_test(a_constructors_failure_reaches_the_first_call),
         cmocka_unit_test(an_unknown_class_reaches_the_first_call),
         cmocka_unit_test(mistakes_in_the_options_are_told_at_once),
