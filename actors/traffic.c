@@ -129,8 +129,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
  * is none for what the one before it sent. */
 void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken)
 {
-    uint64_t credit =
-        items_taken < outgoing->items_count ? items_taken : outgoing->items_count;
+    uint64_t credit = items_taken < outgoing->items_count ? items_taken : outgoing->items_count;
 
     if (credit > 0 && outgoing->call_id != 0 && outgoing->link->conn != NULL) {
         tdm__conn_credit(outgoing->link->conn, outgoing->call_id, credit);

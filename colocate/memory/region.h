@@ -38,7 +38,8 @@ tdm_status tdm__region_create_shared(struct tdm__regions *regions,
                                      tdm_region **region_out);
 /* That block, while the region is resident; another one after each resume. */
 const struct tdm__block *tdm__region_block(const tdm_region *region);
-/* All of a resident region's, in the order of their addresses; at most TDM__DEVICE_BLOCKS_MAX. */
+/* All of a resident region's, in the order of their addresses; at most TDM__DEVICE_BLOCKS_MAX.
+ */
 struct tdm__block *const *tdm__region_blocks(const tdm_region *region, uint32_t *count_out);
 struct tdm__device *tdm__regions_device(const struct tdm__regions *regions);
 

@@ -30,7 +30,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     (void)arg;
     (void)tdm__incoming_value(incoming, &value);
     if (tdm__incoming_wants_items(incoming)) {
-        (void)tdm__incoming_item(incoming, 1, (struct tdm_bytes){"\x90", 1});
+        (void)tdm__incoming_item(incoming, 1, (struct tdm_bytes){"\x90", 1}, NULL, 0);
     }
     if (held_count < HELD_MAX && tdm__incoming_call_id(incoming) % 2 == 0) {
         tdm__incoming_on_notice(incoming, on_notice, NULL);
