@@ -193,10 +193,13 @@ bool tdm__arguments_ready(const struct tdm__arguments *arguments)
 }
 
 /* A result is an array; one that holds a single value is passed as that value. */
-static void write_result(tdm_writer *writer, const tdm_ref *ref)
+static tdm_status write_result(tdm_writer *writer, tdm_ref *ref)
 {
-    tdm_write_value(writer, tdm_value_count(ref->value) == 1 ? tdm_value_at(ref->value, 0)
-                                                             : ref->value);
+    const tdm_value *value;
+
+    TDM_TRY(tdm__ref_value(ref, &value));
+    tdm_write_value(writer, tdm_value_count(value) == 1 ? tdm_value_at(value, 0) : value);
+    return TDM_OK;
 }
 
 static tdm_status fill_values(struct tdm__arguments *arguments)
@@ -207,12 +210,11 @@ static tdm_status fill_values(struct tdm__arguments *arguments)
 
     TDM_TRY(tdm_writer_create(&arguments->filled));
     for (uint32_t i = 0; i < arguments->holes.count; i++) {
-        const tdm_ref *ref = arguments->holes.refs[i];
         size_t to = arguments->holes.offsets[i];
 
-        TDM_TRY(tdm__wrap(tdm__ref_outcome(ref), "reference %u among the arguments", i + 1));
         tdm_write_packed(arguments->filled, (struct tdm_bytes){bytes + from, to - from});
-        write_result(arguments->filled, ref);
+        TDM_TRY(tdm__wrap(write_result(arguments->filled, arguments->holes.refs[i]),
+                          "reference %u among the arguments", i + 1));
         from = to;
     }
     tdm_write_packed(arguments->filled,
@@ -245,8 +247,8 @@ tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__con
         request->packed = tdm_writer_bytes(arguments->holes.count > 0 ? arguments->filled
                                                                       : arguments->packed);
         if (local != NULL) {
-            TDM_TRY(tdm__large_copy(arguments->runtime, request->packed, &arguments->large));
-        }
+            (void)tdm__large_copy_now(arguments->runtime, request->packed, &arguments->large);
+        } /* without room they travel inside the message */
     } else {
         request->packed = tdm__large_bytes(arguments->large);
     }

@@ -88,7 +88,8 @@ struct daemon_words {
     char cpus[16];
     char gpus[16];
     char gpu_bytes[32];
-    char *argv[15];
+    char store_bytes[32];
+    char *argv[17];
 };
 
 static void add_word(struct daemon_words *words, uint32_t *count, const char *name, char *value)
@@ -125,6 +126,11 @@ static void write_words(const struct tdm_runtime_options *options, struct daemon
         (void)snprintf(words->gpu_bytes, sizeof(words->gpu_bytes), "%llu",
                        (unsigned long long)options->gpu_bytes);
         add_word(words, &count, "--gpu-bytes", words->gpu_bytes);
+    }
+    if (options->object_store_bytes > 0) {
+        (void)snprintf(words->store_bytes, sizeof(words->store_bytes), "%llu",
+                       (unsigned long long)options->object_store_bytes);
+        add_word(words, &count, "--object-store-bytes", words->store_bytes);
     }
     if (options->device != NULL) {
         add_word(words, &count, "--device", (char *)(uintptr_t)options->device);

@@ -93,6 +93,39 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
     tell(ref);
 }
 
+void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large)
+{
+    tdm_document *document;
+    tdm_status status = tdm__large_document(large, &document);
+
+    TDM_ASSERT(!ref->done);
+    if (status == TDM_OK) {
+        status = tdm__holds_of_document(ref->runtime, document, &ref->nested);
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        tdm__ref_complete(ref, status, tdm_error_detail(), NULL);
+        return;
+    }
+    ref->large = large;
+    tdm__large_rest(large);
+    ref->done = true;
+    ref->status = TDM_OK;
+    tell(ref);
+}
+
+tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
+{
+    TDM_TRY(tdm__ref_outcome(ref));
+    if (ref->document == NULL && ref->large != NULL) {
+        TDM_TRY(tdm__large_document(ref->large, &ref->document));
+        ref->value = tdm_document_root(ref->document);
+    }
+    *value_out = ref->value;
+    return TDM_OK;
+}
+
 tdm_status tdm__ref_outcome(const tdm_ref *ref)
 {
     TDM_ASSERT(ref->done);
@@ -122,9 +155,7 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
         }
         TDM_TRY(status);
     }
-    TDM_TRY(tdm__ref_outcome(ref));
-    *value_out = ref->value;
-    return TDM_OK;
+    return tdm__ref_value(ref, value_out);
 }
 
 tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
@@ -228,7 +259,8 @@ tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeo
     }
     TDM_TRY(status);
     for (uint32_t i = 0; i < refs_count; i++) {
-        values_out[i] = refs[i]->value;
+        TDM_TRY(tdm__wrap(tdm__ref_value(refs[i], &values_out[i]), "result %u of %u", i + 1,
+                          refs_count));
     }
     return TDM_OK;
 }
@@ -267,14 +299,16 @@ static tdm_status put_document(tdm_runtime *runtime, tdm_document *document, tdm
     return TDM_OK;
 }
 
-/* Takes `large` on TDM_OK. */
+/* Takes `large`. */
 static tdm_status put_large(tdm_runtime *runtime, struct tdm__large *large, tdm_ref **ref_out)
 {
-    tdm_document *document;
+    tdm_status status = tdm__ref_create(runtime, ref_out);
 
-    TDM_TRY(tdm__large_document(large, &document));
-    TDM_TRY(put_document(runtime, document, ref_out));
-    (*ref_out)->large = large;
+    if (status != TDM_OK) {
+        tdm__large_release(large);
+        return status;
+    }
+    tdm__ref_complete_large(*ref_out, large);
     return TDM_OK;
 }
 
@@ -282,18 +316,13 @@ static tdm_status put_packed(tdm_runtime *runtime, struct tdm_bytes packed, tdm_
 {
     struct tdm__large *large;
     tdm_document *document;
-    tdm_status status;
 
     TDM_TRY(tdm__large_copy(runtime, packed, &large));
-    if (large == NULL) {
-        TDM_TRY(tdm_document_parse(packed, &document));
-        return put_document(runtime, document, ref_out);
+    if (large != NULL) {
+        return put_large(runtime, large, ref_out);
     }
-    status = put_large(runtime, large, ref_out);
-    if (status != TDM_OK) {
-        tdm__large_release(large);
-    }
-    return status;
+    TDM_TRY(tdm_document_parse(packed, &document));
+    return put_document(runtime, document, ref_out);
 }
 
 /* Small values, and those that contain references. */
@@ -328,9 +357,6 @@ tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, 
         status = put_small(runtime, format, args, ref_out);
     } else if (status == TDM_OK) {
         status = put_large(runtime, large, ref_out);
-        if (status != TDM_OK) {
-            tdm__large_release(large);
-        }
     }
     va_end(args);
     return status;

@@ -20,7 +20,8 @@ struct tdm_ref {
     bool done;
     tdm_status status;
     char *detail;             /* owned; NULL when there is none */
-    tdm_document *document;   /* owned; NULL unless done and well */
+    tdm_document *document;   /* owned; NULL unless done and well, and for a large value of
+                                 this process until it is read here */
     const tdm_value *value;   /* in the document: an array */
     struct tdm__holds nested; /* the references in the document */
     struct tdm__large *large; /* counted; where the value lies, if this process put it there */
@@ -39,6 +40,11 @@ void tdm__ref_retain(tdm_ref *ref);
  * make it a failure. */
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document);
+/* The same with a value that this process made, which it reads when it is asked for; takes
+ * `large`. */
+void tdm__ref_complete_large(tdm_ref *ref, struct tdm__large *large);
+/* The value of one that is done, read back from disk if need be; as tdm__ref_outcome(). */
+tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out);
 /* It is done: those who asked are told, once, soon. */
 void tdm__ref_tell(tdm_ref *ref);
 /* The status; on failure its detail becomes this thread's. */

@@ -30,6 +30,8 @@ static void print_help(void)
         "  --gpus N           that it offers (host: 4, cuda: all)\n"
         "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all)\n"
         "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
+        "  --object-store-bytes N  of large values in memory, before they go to disk\n"
+        "                     (0.3 of what the machine has)\n"
         "  --resource NAME=N  that it offers too; may be repeated\n"
         "  --labels A=B,…     of the node, for actors to choose it by\n"
         "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
@@ -159,6 +161,7 @@ static bool read_environment(struct cli_daemon_options *options)
 {
     const char *gpus = getenv("TANDEM_GPUS");
     const char *bytes = getenv("TANDEM_GPU_BYTES");
+    const char *store = getenv("TANDEM_OBJECT_STORE_BYTES");
 
     const char *resources = getenv("TANDEM_RESOURCES");
     const char *device = getenv("TANDEM_DEVICE");
@@ -166,7 +169,10 @@ static bool read_environment(struct cli_daemon_options *options)
     options->device = device != NULL && device[0] != '\0' ? device : options->device;
     return read_resources(resources, &options->resources) && read_health(options) &&
            (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
-           (bytes == NULL || read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes));
+           (bytes == NULL ||
+            read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes)) &&
+           (store == NULL || read_number("object-store-bytes", store, UINT64_MAX >> 1,
+                                         &options->object_store_bytes));
 }
 
 static bool read_option(int letter, struct cli_daemon_options *options)
@@ -211,6 +217,9 @@ static bool read_option(int letter, struct cli_daemon_options *options)
         return read_resource(optarg, strlen(optarg), &options->resources);
     case 'M':
         return read_number("memory-bytes", optarg, UINT64_MAX >> 20, &options->memory_bytes);
+    case 'S':
+        return read_number("object-store-bytes", optarg, UINT64_MAX >> 1,
+                           &options->object_store_bytes);
     case 'L':
         return read_labels(optarg, &options->labels);
     case 'H':
@@ -260,6 +269,7 @@ static int next_letter(int argc, char **argv)
         {"gpu-bytes", required_argument, NULL, 'B'},
         {"resource", required_argument, NULL, 'R'},
         {"memory-bytes", required_argument, NULL, 'M'},
+        {"object-store-bytes", required_argument, NULL, 'S'},
         {"labels", required_argument, NULL, 'L'},
         {"health-timeout-ms", required_argument, NULL, 'H'},
         {"store-faults", required_argument, NULL, 'F'},
@@ -270,12 +280,13 @@ static int next_letter(int argc, char **argv)
     return getopt_long(argc, argv, "", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
 }
 
-static uint64_t memory_default(void)
+static uint64_t tenths_of_memory(uint32_t tenths)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
     long page_bytes = sysconf(_SC_PAGESIZE);
 
-    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 10 * 7 : 0;
+    return pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes / 10 * tenths
+                                       : 0;
 }
 
 bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *options_out)
@@ -285,7 +296,8 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .cpus = cores > 0 ? (uint32_t)cores : 1,
                                          .device = "host",
                                          .gpus = CLI_NOT_SAID,
-                                         .memory_bytes = memory_default(),
+                                         .memory_bytes = tenths_of_memory(7),
+                                         .object_store_bytes = tenths_of_memory(3),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
     int letter;
 

@@ -27,6 +27,7 @@ struct cli_daemon_options {
     char name[64];
     struct tdm__resources resources; /* named ones only */
     uint64_t memory_bytes;           /* of the host, for actors */
+    uint64_t object_store_bytes;     /* of shared memory, for large values */
     struct tdm__labels labels;
     uint32_t health_timeout_ms; /* 0: never */
     uint64_t fault_seed;   /* for tests: one in `fault_one_in` (0: none) of the store's ... */

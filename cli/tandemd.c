@@ -3,6 +3,7 @@
 #include "actors/node/metrics_service.h"
 #include "actors/node/node.h"
 #include "actors/node/timeline_service.h"
+#include "actors/objects/account.h"
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
@@ -249,6 +250,7 @@ static tdm_status describe_node(struct daemon *daemon)
                          sizeof(node->directory) - 1);
     }
     (void)snprintf(node->directory, sizeof(node->directory), "%s", daemon->directory);
+    TDM_TRY(tdm__account_make(node->directory, daemon->options.object_store_bytes));
     length = readlink("/proc/self/exe", node->worker_program, sizeof(node->worker_program) - 1);
     if (length < 0) {
         return tdm__fail_errno(errno, "readlink /proc/self/exe");

@@ -21,21 +21,29 @@ struct tdm__memory;
 tdm_status tdm__memory_create(tdm_runtime *runtime, struct tdm__memory **memory_out);
 void tdm__memory_destroy(struct tdm__memory *memory); /* NULL is allowed */
 
-/* Room for `size_bytes`, counted once. */
+/* Room for `size_bytes`, counted once; TDM_E_LIMIT where the node's store is full. */
 tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes,
                              struct tdm__large **large_out);
 void tdm__large_retain(struct tdm__large *large);  /* NULL is allowed */
 void tdm__large_release(struct tdm__large *large); /* NULL is allowed */
+/* One of those who hold it is a reference that does not read it: while there is nobody else, it
+ * may be spilled to disk.  Lending it, or a document of it, reads it back. */
+void tdm__large_rest(struct tdm__large *large);
+/* Not of one that rests. */
 struct tdm_bytes tdm__large_bytes(const struct tdm__large *large);
 /* A document that reads it in place, and counts. */
 tdm_status tdm__large_document(struct tdm__large *large, tdm_document **document_out);
 
-/* Packs by format if that is large (and leaves NULL otherwise): the only copy of the data. */
+/* Packs by format if that is large (and leaves NULL otherwise): the only copy of the data. This
+ * and the next wait while others make room: not in callbacks. */
 tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list args,
                            struct tdm__large **large_out);
 /* Copies what is packed already if it is large, else leaves NULL. */
 tdm_status tdm__large_copy(tdm_runtime *runtime, struct tdm_bytes packed,
                            struct tdm__large **large_out);
+/* The same, without waiting. */
+tdm_status tdm__large_copy_now(tdm_runtime *runtime, struct tdm_bytes packed,
+                               struct tdm__large **large_out);
 /* The same for a value. */
 tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
                                struct tdm__large **large_out);
@@ -68,7 +76,9 @@ tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
 struct tdm__memory_use {
     uint64_t used_bytes;
     uint64_t idle_bytes;
-    uint64_t kept_bytes; /* of others, mapped for their next value there */
+    uint64_t spilled_bytes;
+    uint64_t node_used_bytes; /* by all of its processes */
+    uint64_t kept_bytes;      /* of others, mapped for their next value there */
     uint32_t lent_count;
     uint32_t read_count; /* values of others */
 };

@@ -157,22 +157,22 @@ static tdm_status drop(struct tdm__shared *shared, struct tdm__conn *conn)
 
 /* ---- get -------------------------------------------------------------------------------- */
 
-/* Where the borrower is on this node; a value that came from elsewhere moves there once. */
-static bool lies_in_a_segment(tdm_ref *ref, const struct tdm__incoming *incoming)
+/* A large one that came from elsewhere moves into a segment once; without room it is copied
+ * into the answer. */
+static bool lies_in_a_segment(tdm_ref *ref)
 {
-    tdm_runtime *runtime = ref->runtime;
-
-    if (!tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node)) {
-        return false;
-    }
-    if (ref->large == NULL && !ref->is_small) {
-        ref->is_small = tdm__large_of_value(runtime, ref->value, &ref->large) != TDM_OK ||
-                        ref->large == NULL;
+    if (ref->large == NULL && !ref->is_small &&
+        tdm__large_of_value(ref->runtime, ref->value, &ref->large) == TDM_OK) {
+        if (ref->large == NULL) {
+            ref->is_small = true;
+        } else {
+            tdm__large_rest(ref->large);
+        }
     }
     return ref->large != NULL;
 }
 
-/* answer: the value, or a large one's place and a descriptor */
+/* answer: the value, or a large one's place */
 static void answer(tdm_ref *ref, struct tdm__incoming *incoming)
 {
     tdm_writer *writer;
@@ -182,7 +182,7 @@ static void answer(tdm_ref *ref, struct tdm__incoming *incoming)
         tdm__incoming_fail(incoming, ref->status, ref->detail == NULL ? "" : ref->detail);
         return;
     }
-    if (lies_in_a_segment(ref, incoming)) {
+    if (lies_in_a_segment(ref)) {
         tdm__large_reply(ref->large, ref->runtime, incoming);
         return;
     }

@@ -33,6 +33,9 @@ struct tdm_runtime_options {
     int log_to_driver;
     const char
         *device; /* of a private node: "host", "cuda"; NULL: TANDEM_DEVICE, else "host" */
+    uint64_t
+        object_store_bytes; /* of a private node: large values in memory, before they go to
+                               disk; 0: TANDEM_OBJECT_STORE_BYTES, else 0.3 of its memory */
 };
 
 #define TDM_RUNTIME_OPTIONS_INIT                                                               \

@@ -1,0 +1,72 @@
+/* memory.h - what the files of large values share: the memory of a runtime. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_OBJECTS_MEMORY_H
+#define TDM_ACTORS_OBJECTS_MEMORY_H
+
+#include "actors/objects/account.h"
+#include "actors/objects/large.h"
+#include "actors/objects/segment.h"
+
+TAILQ_HEAD(tdm__larges, tdm__large);
+
+struct tdm__memory {
+    tdm_runtime *runtime;  /* borrowed; NULL once it has stopped */
+    uint32_t owners_count; /* the runtime, each value, and each reading */
+    struct tdm__segments segments;
+    struct tdm__views views;
+    struct tdm__larges values; /* the one not used for longest is first */
+    uint64_t last_loan;
+    TAILQ_HEAD(, lending) lendings;
+    TAILQ_HEAD(, lender) lenders;
+    uint32_t read_count;
+    uint64_t spilled_bytes;
+    struct tdm__account *account; /* owned; NULL: not yet, or there is none */
+    bool has_sought_account;
+    struct tdm__timer *pressure; /* owned; set while there is something to give */
+    bool watches_pressure;
+};
+
+struct tdm__large {
+    TAILQ_ENTRY(tdm__large) link;
+    struct tdm__memory *memory;   /* counted */
+    struct tdm__segment *segment; /* NULL while it is spilled … */
+    int spilled;                  /* … to this file, else -1; owned */
+    size_t size_bytes;
+    uint32_t owners_count;
+    bool rests; /* one of its owners is a reference, which does not read it: with no other
+                   owner it may be spilled */
+};
+
+void tdm__memory_retain(struct tdm__memory *memory);
+void tdm__memory_release(struct tdm__memory *memory);
+
+/* Documents are destroyed on any thread, and some after the runtime has stopped. */
+struct tdm__loop *tdm__loop_to_enter(void);
+/* lend.c: the end of the runtime. */
+void tdm__lendings_end(struct tdm__memory *memory);
+
+/* ---- room.c: the limit of the node ------------------------------------------------------- */
+
+enum tdm__room {
+    TDM__ROOM_NOW,   /* TDM_E_LIMIT if this process cannot make room by itself */
+    TDM__ROOM_WAIT,  /* after others have been asked to for some seconds */
+    TDM__ROOM_ANYWAY /* over the limit, rather than fail */
+};
+/* A segment for so many bytes, in use. */
+tdm_status tdm__room_take(struct tdm__memory *memory, size_t size_bytes, enum tdm__room how,
+                          struct tdm__segment **segment_out);
+/* It is idle from here on. */
+void tdm__room_give_back(struct tdm__memory *memory, struct tdm__segment *segment);
+/* It is gone. */
+void tdm__room_drop(struct tdm__memory *memory, struct tdm__segment *segment);
+/* There is something to give if others wait for it. */
+void tdm__room_watch(struct tdm__memory *memory);
+/* The end of the runtime. */
+void tdm__room_close(struct tdm__memory *memory);
+
+/* The value is in memory then, and was used last. */
+tdm_status tdm__large_load(struct tdm__large *large);
+/* Nobody wants a value that is spilled any more. */
+void tdm__spilled_forget(struct tdm__large *large);
+
+#endif
