@@ -5,6 +5,7 @@
 #include "actors/handle.h"
 #include "actors/objects/large.h"
 #include "actors/objects/objects.h"
+#include "actors/objects/pull.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/spare.h"
@@ -223,22 +224,28 @@ static tdm_status fill_values(struct tdm__arguments *arguments)
     return hold_opaque(arguments, tdm_writer_bytes(arguments->filled));
 }
 
-static tdm_status lend(struct tdm__arguments *arguments, struct tdm__conn *local,
+static tdm_status lend(struct tdm__arguments *arguments, struct tdm__conn *conn, bool near,
                        struct tdm__request *request)
 {
     tdm_writer_destroy(arguments->told); /* from when the call was sent before */
     arguments->told = NULL;
     TDM_TRY(tdm_writer_create(&arguments->told));
-    TDM_TRY(tdm__large_lend(arguments->large, local, arguments->told, &arguments->fd));
+    if (near) {
+        TDM_TRY(tdm__large_lend(arguments->large, conn, arguments->told, &arguments->fd));
+        request->fds = &arguments->fd;
+        request->fds_count = 1;
+    } else {
+        TDM_TRY(tdm__large_offer(arguments->large, conn, arguments->told));
+    }
     request->packed = tdm_writer_bytes(arguments->told);
-    request->fds = &arguments->fd;
-    request->fds_count = 1;
     return TDM_OK;
 }
 
-tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *local,
-                               struct tdm__request *request)
+tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *conn,
+                               bool near, struct tdm__request *request)
 {
+    size_t inline_max = near ? TDM__INLINE_BYTES_MAX : TDM__PULL_CHUNK_BYTES;
+
     TDM_ASSERT(tdm__arguments_ready(arguments));
     if (arguments->holes.count > 0 && arguments->filled == NULL) {
         TDM_TRY(fill_values(arguments));
@@ -246,11 +253,13 @@ tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__con
     if (arguments->large == NULL) {
         request->packed = tdm_writer_bytes(arguments->holes.count > 0 ? arguments->filled
                                                                       : arguments->packed);
-        if (local != NULL) {
+        if (request->packed.size_bytes > inline_max) { /* without room they travel inside */
             (void)tdm__large_copy_now(arguments->runtime, request->packed, &arguments->large);
-        } /* without room they travel inside the message */
+        }
     } else {
         request->packed = tdm__large_bytes(arguments->large);
     }
-    return arguments->large == NULL || local == NULL ? TDM_OK : lend(arguments, local, request);
+    return arguments->large == NULL || request->packed.size_bytes <= inline_max
+               ? TDM_OK
+               : lend(arguments, conn, near, request);
 }

@@ -4,6 +4,7 @@
 
 #include "actors/executor.h"
 #include "actors/objects/large.h"
+#include "actors/objects/pull.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -47,6 +48,52 @@ static void give_writer(tdm_writer *writer)
         spare_writer = writer;
     } else {
         tdm_writer_destroy(writer);
+    }
+}
+
+/* ---- arguments that must be fetched ------------------------------------------------------ */
+
+static tdm_status take_arguments(tdm_call *call, struct tdm__large *large)
+{
+    TDM_TRY(tdm__large_document(large, &call->document));
+    call->arguments = tdm_document_root(call->document);
+    return tdm__holds_of_document(tdm_runtime_current(), call->document, &call->holds);
+}
+
+static void on_arguments(void *arg, tdm_status status, const char *detail,
+                         struct tdm__large *large)
+{
+    tdm_call *call = arg;
+
+    if (status == TDM_OK) {
+        status = take_arguments(call, large);
+        detail = tdm_error_detail();
+        tdm__large_release(large);
+    }
+    if (status == TDM_OK) {
+        tdm__executor_release(call);
+    } else {
+        if (status == TDM_E_CLOSED) {
+            call->sequence = 0; /* it has not run: one that is sent again may */
+        }
+        tdm__executor_release_failed(call, status, detail);
+    }
+}
+
+void tdm__call_arrives(void *arg, tdm_call *call)
+{
+    struct tdm_bytes packed = tdm__incoming_packed(call->incoming);
+    struct tdm__conn *conn = tdm__incoming_conn(call->incoming);
+    struct tdm__pull *pull;
+
+    (void)arg;
+    if (conn == NULL || !tdm__is_offer(packed)) {
+        return;
+    }
+    tdm__executor_hold(call);
+    if (tdm__pull_start(tdm_runtime_current(), conn, packed, on_arguments, call, &pull) !=
+        TDM_OK) {
+        tdm__executor_release_failed(call, TDM_E_LIMIT, tdm_error_detail());
     }
 }
 

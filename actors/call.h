@@ -60,6 +60,10 @@ tdm_status tdm__call_construct(struct tdm__loop *loop,
                                const struct tdm_actor_class *actor_class, void *self,
                                const tdm_value *arguments);
 
+/* For tdm__executor_on_arrival(): large arguments of another node are fetched before the call
+ * takes its turn. */
+void tdm__call_arrives(void *arg, tdm_call *call);
+
 /* For tdm__executor_on_answer(): the references among the arguments are this process's own by
  * then, and those in the reply the caller's. */
 void tdm__call_links_leave(void *arg, tdm_call *call, struct tdm__answer *said);

@@ -4,6 +4,7 @@
 
 #include "actors/arguments.h"
 #include "actors/link.h"
+#include "actors/objects/pull.h"
 #include "actors/stream.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -89,6 +90,7 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
 void tdm__outgoing_destroy(struct tdm__outgoing *outgoing)
 {
     TDM_ASSERT(outgoing->settled);
+    tdm__pull_abandon(outgoing->pull);
     tdm__arguments_destroy(outgoing->arguments);
     tdm__spare_give(outgoing, bytes_of(outgoing->refs_room));
 }

@@ -18,9 +18,11 @@ struct tdm__outgoing {
     char method[TDM__RPC_NAME_BYTES_MAX + 1];
     struct tdm__arguments *arguments; /* owned */
     tdm_stream *stream;               /* held; NULL for ordinary calls */
-    uint64_t sequence;    /* among those of its link to one incarnation; 0: not sent to it */
-    uint64_t call_id;     /* on the link's connection; 0: not sent on it */
-    uint64_t items_count; /* that came on it */
+    uint64_t sequence;      /* among those of its link to one incarnation; 0: not sent to it */
+    uint64_t call_id;       /* on the link's connection; 0: not sent on it */
+    uint64_t items_count;   /* that came on it */
+    struct tdm__pull *pull; /* of its result, which has been offered; or NULL */
+    uint64_t pulled_id;     /* the call_id that had */
     int64_t made_ms;
     int64_t deadline_ms;
     int32_t retries_left; /* -1: without end */

@@ -13,7 +13,7 @@
 struct item {
     STAILQ_ENTRY(item) entry;
     uint64_t index;
-    tdm_ref *ref; /* owned, done */
+    tdm_ref *ref; /* owned */
 };
 
 struct tdm_stream {
@@ -67,7 +67,8 @@ static void stream_release(tdm_stream *stream)
 
 /* ---- told by the call ------------------------------------------------------------------- */
 
-static tdm_status add_item(tdm_stream *stream, uint64_t index, tdm_document *document)
+/* Its reference is not done. */
+static tdm_status add_item(tdm_stream *stream, uint64_t index, tdm_ref **ref_out)
 {
     struct item *item = calloc(1, sizeof(*item));
     tdm_status status;
@@ -81,9 +82,16 @@ static tdm_status add_item(tdm_stream *stream, uint64_t index, tdm_document *doc
         return status;
     }
     item->index = index;
-    tdm__ref_complete(item->ref, TDM_OK, NULL, document);
     STAILQ_INSERT_TAIL(&stream->items, item, entry);
     stream->last_index = index;
+    *ref_out = item->ref;
+    return TDM_OK;
+}
+
+tdm_status tdm__stream_item_to_come(tdm_stream *stream, uint64_t index, tdm_ref **ref_out)
+{
+    TDM_TRY(add_item(stream, index, ref_out));
+    tdm__ref_retain(*ref_out);
     return TDM_OK;
 }
 
@@ -91,6 +99,7 @@ void tdm__stream_item(tdm_stream *stream, uint64_t index, tdm_status status, con
                       tdm_document *document)
 {
     struct tdm__outgoing *outgoing = stream->outgoing;
+    tdm_ref *ref;
 
     if (index <= stream->last_index) {
         tdm__traffic_credit(outgoing, stream->taken_index);
@@ -98,10 +107,12 @@ void tdm__stream_item(tdm_stream *stream, uint64_t index, tdm_status status, con
         return;
     }
     if (status == TDM_OK) {
-        status = add_item(stream, index, document);
+        status = add_item(stream, index, &ref);
         detail = tdm_error_detail();
     }
-    if (status != TDM_OK) { /* a gap would go unnoticed */
+    if (status == TDM_OK) {
+        tdm__ref_complete(ref, TDM_OK, NULL, document);
+    } else { /* a gap would go unnoticed */
         tdm_document_destroy(document);
         tdm__outgoing_settle(outgoing, status, detail, NULL);
     }

@@ -13,6 +13,9 @@ tdm_status tdm__stream_create(struct tdm__outgoing *outgoing, tdm_stream **strea
  * `document`; a status other than TDM_OK says why there is none. */
 void tdm__stream_item(tdm_stream *stream, uint64_t index, tdm_status status, const char *detail,
                       tdm_document *document);
+/* One whose value is still to come: its place, to be completed by the caller of this, who holds
+ * it. */
+tdm_status tdm__stream_item_to_come(tdm_stream *stream, uint64_t index, tdm_ref **ref_out);
 /* Its call is settled: no more items.  Lets go of the call's hold. */
 void tdm__stream_ended(tdm_stream *stream, tdm_status status, const char *detail);
 

@@ -5,6 +5,7 @@
 #include "actors/arguments.h"
 #include "actors/link.h"
 #include "actors/objects/large.h"
+#include "actors/objects/pull.h"
 #include "actors/stream.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -12,6 +13,7 @@
 #include "runtime/log.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { ANSWERS_UNACKNOWLEDGED_MAX = 64 };
@@ -93,24 +95,12 @@ static void acknowledge(struct tdm__link *link)
     }
 }
 
-static void on_reply(void *arg, struct tdm__reply *reply)
+/* The call has been answered: with `document`, or not so well. */
+static void take_answer(struct tdm__outgoing *outgoing, uint64_t call_id, tdm_status status,
+                        const char *detail, tdm_document *document)
 {
-    struct tdm__outgoing *outgoing = arg;
     struct tdm__link *link = outgoing->link;
-    tdm_document *document = NULL;
-    tdm_status status = reply->status;
-    const char *detail = reply->detail;
-    uint64_t call_id = outgoing->call_id;
 
-    outgoing->call_id = 0;
-    if (status == TDM_E_CLOSED && !tdm__conn_is_open(link->conn)) {
-        return; /* what became of the actor decides */
-    }
-    link->lost_since_ms = 0;
-    if (status == TDM_OK) {
-        status = tdm__result_document(link->runtime, link->conn, reply, &document);
-        detail = tdm_error_detail();
-    }
     if (status == TDM_OK) {
         tdm__reply_arrived(link->runtime, link->conn, call_id, 0, document);
     }
@@ -125,6 +115,55 @@ static void on_reply(void *arg, struct tdm__reply *reply)
     tdm__link_release(link);
 }
 
+/* Until it is here the call is not answered: where the connection ends midway, it is sent again
+ * and its result offered once more. */
+static void on_pulled(void *arg, tdm_status status, const char *detail,
+                      struct tdm__large *large)
+{
+    struct tdm__outgoing *outgoing = arg;
+    tdm_document *document = NULL;
+
+    outgoing->pull = NULL;
+    if (status == TDM_E_CLOSED && !tdm__conn_is_open(outgoing->link->conn)) {
+        return; /* what became of the actor decides */
+    }
+    if (status == TDM_OK) {
+        status = tdm__large_document(large, &document);
+        detail = tdm_error_detail();
+        tdm__large_release(large);
+    }
+    take_answer(outgoing, outgoing->pulled_id, status, detail, document);
+}
+
+static void on_reply(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__outgoing *outgoing = arg;
+    struct tdm__link *link = outgoing->link;
+    tdm_document *document = NULL;
+    tdm_status status = reply->status;
+    const char *detail = reply->detail;
+    uint64_t call_id = outgoing->call_id;
+
+    outgoing->call_id = 0;
+    if (status == TDM_E_CLOSED && !tdm__conn_is_open(link->conn)) {
+        return; /* what became of the actor decides */
+    }
+    link->lost_since_ms = 0;
+    if (status == TDM_OK && tdm__is_offer(reply->packed)) {
+        outgoing->pulled_id = call_id;
+        status = tdm__pull_start(link->runtime, link->conn, reply->packed, on_pulled, outgoing,
+                                 &outgoing->pull);
+        if (status == TDM_OK) {
+            return;
+        }
+        detail = tdm_error_detail();
+    } else if (status == TDM_OK) {
+        status = tdm__result_document(link->runtime, link->conn, reply, &document);
+        detail = tdm_error_detail();
+    }
+    take_answer(outgoing, call_id, status, detail, document);
+}
+
 /* Credit is for what came on this connection: after a resend the actor counts anew, and there
  * is none for what the one before it sent. */
 void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken)
@@ -136,6 +175,66 @@ void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken)
     }
 }
 
+/* An item that has been offered keeps its place while it is fetched. */
+struct coming_item {
+    struct tdm__link *link; /* held */
+    uint64_t call_id;
+    uint64_t index;
+    tdm_ref *ref; /* held */
+};
+
+static void on_item_pulled(void *arg, tdm_status status, const char *detail,
+                           struct tdm__large *large)
+{
+    struct coming_item *coming = arg;
+    struct tdm__link *link = coming->link;
+    tdm_runtime *runtime = link->runtime;
+    tdm_document *document = NULL;
+
+    if (status == TDM_OK) {
+        status = tdm__large_document(large, &document);
+        detail = tdm_error_detail();
+        tdm__large_release(large);
+    }
+    if (status == TDM_OK) {
+        tdm__reply_arrived(runtime, link->conn, coming->call_id, coming->index, document);
+    }
+    tdm__ref_complete(coming->ref, status == TDM_E_CLOSED ? TDM_E_VALUE_LOST : status, detail,
+                      document);
+    runtime->results_arrived = true;
+    tdm_ref_release(coming->ref);
+    free(coming);
+    tdm__links_pump(runtime);
+    tdm__link_release(link);
+}
+
+static tdm_status fetch_item(struct tdm__outgoing *outgoing, uint64_t index,
+                             struct tdm_bytes offer)
+{
+    struct tdm__link *link = outgoing->link;
+    struct coming_item *coming = calloc(1, sizeof(*coming));
+    struct tdm__pull *pull;
+    tdm_status status;
+
+    if (coming == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an item of a stream");
+    }
+    *coming = (struct coming_item){.link = link, .call_id = outgoing->call_id, .index = index};
+    status = tdm__pull_start(link->runtime, link->conn, offer, on_item_pulled, coming, &pull);
+    if (status != TDM_OK) {
+        free(coming);
+        return status;
+    }
+    link->holders_count++;
+    status = tdm__stream_item_to_come(outgoing->stream, index, &coming->ref);
+    if (status != TDM_OK) {
+        tdm__pull_abandon(pull);
+        link->holders_count--;
+        free(coming);
+    }
+    return status;
+}
+
 static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
 {
     struct tdm__outgoing *outgoing = arg;
@@ -144,6 +243,14 @@ static void on_item(void *arg, uint64_t index, struct tdm__reply *item)
     tdm_status status;
 
     outgoing->items_count = index;
+    if (tdm__is_offer(item->packed)) {
+        status = outgoing->settled ? tdm__pull_decline(link->conn, item->packed)
+                                   : fetch_item(outgoing, index, item->packed);
+        if (status != TDM_OK) {
+            tdm__outgoing_settle(outgoing, status, tdm_error_detail(), NULL);
+        }
+        return;
+    }
     status = tdm__result_document(link->runtime, link->conn, item, &document);
     if (status == TDM_OK) {
         tdm__reply_arrived(link->runtime, link->conn, outgoing->call_id, index, document);
@@ -179,8 +286,7 @@ static tdm_status send_call(struct tdm__outgoing *outgoing)
                                    .deadline_ms = outgoing->deadline_ms,
                                    .on_item = outgoing->stream == NULL ? NULL : on_item};
 
-    TDM_TRY(
-        tdm__arguments_pack(outgoing->arguments, is_near(link) ? link->conn : NULL, &request));
+    TDM_TRY(tdm__arguments_pack(outgoing->arguments, link->conn, is_near(link), &request));
     if (outgoing->sequence == 0) {
         outgoing->sequence = ++link->last_sequence;
     }
@@ -336,6 +442,8 @@ void tdm__traffic_recall(struct tdm__link *link)
     while ((outgoing = TAILQ_LAST(&link->flying, tdm__outgoings)) != NULL) {
         take_out(outgoing);
         outgoing->call_id = 0;
+        tdm__pull_abandon(outgoing->pull);
+        outgoing->pull = NULL;
         if (outgoing->settled) {
             tdm__outgoing_destroy(outgoing); /* canceled */
         } else {

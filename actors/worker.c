@@ -138,6 +138,7 @@ static tdm_status make_executor(struct tdm__worker *worker)
                                                 worker->bootstrap.spec->max_concurrency};
 
     TDM_TRY(tdm__executor_create(&options, &worker->executor));
+    tdm__executor_on_arrival(worker->executor, tdm__call_arrives, NULL);
     tdm__executor_on_answer(worker->executor, tdm__call_links_leave, NULL);
     if (worker->unwanted) {
         tdm__executor_end(worker->executor, false);

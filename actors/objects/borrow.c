@@ -3,6 +3,7 @@
 #include "actors/link.h"
 #include "actors/objects/internal.h"
 #include "actors/objects/large.h"
+#include "actors/objects/pull.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -263,9 +264,8 @@ static void nested_settled(void *arg)
 }
 
 /* The references inside the value must be held here before the value itself may go. */
-static void take_value(tdm_ref *ref, tdm_document *document)
+static void hold_nested(tdm_ref *ref)
 {
-    tdm__ref_complete(ref, TDM_OK, NULL, document);
     ref->runtime->results_arrived = true;
     tdm__ref_retain(ref);
     if (tdm__holds_when_settled(ref->runtime, &ref->nested, nested_settled, ref) != TDM_OK) {
@@ -282,7 +282,38 @@ static tdm_status read_answer(tdm_ref *ref, struct tdm__reply *reply)
         tdm_document_destroy(document);
         return tdm__fail(TDM_E_PROTOCOL, "the owner's answer is no array");
     }
-    take_value(ref, document);
+    tdm__ref_complete(ref, TDM_OK, NULL, document);
+    hold_nested(ref);
+    return TDM_OK;
+}
+
+static void on_pulled(void *arg, tdm_status status, const char *detail,
+                      struct tdm__large *large)
+{
+    tdm_ref *ref = arg;
+    tdm_runtime *runtime = ref->runtime;
+    const struct tdm__reply end = {.status = status};
+
+    if (ref->done || has_closed(ref, &end)) {
+        tdm__large_release(large); /* on_owner_closed() says what became of it */
+    } else if (status == TDM_OK) {
+        tdm__ref_complete_large(ref, large);
+        hold_nested(ref);
+    } else {
+        complete(ref, status, detail);
+    }
+    tdm_ref_release(ref);
+    tdm__links_pump(runtime);
+}
+
+/* Keeps a hold on the reference while more is to come. */
+static tdm_status start_pull(tdm_ref *ref, const struct tdm__reply *reply)
+{
+    struct tdm__pull *pull;
+
+    TDM_TRY(tdm__pull_start(ref->runtime, ref->shared->owner->conn, reply->packed, on_pulled,
+                            ref, &pull));
+    tdm__ref_retain(ref);
     return TDM_OK;
 }
 
@@ -290,12 +321,17 @@ static void on_got(void *arg, struct tdm__reply *reply)
 {
     tdm_ref *ref = arg;
     tdm_runtime *runtime = ref->runtime;
+    tdm_status status;
 
     if (!has_closed(ref, reply) && !ref->done) {
         if (reply->status != TDM_OK) {
             complete(ref, reply->status, reply->detail);
-        } else if (read_answer(ref, reply) != TDM_OK) {
-            complete(ref, TDM_E_PROTOCOL, tdm_error_detail());
+        } else {
+            status =
+                tdm__is_offer(reply->packed) ? start_pull(ref, reply) : read_answer(ref, reply);
+            if (status != TDM_OK) {
+                complete(ref, status, tdm_error_detail());
+            }
         }
     }
     tdm_ref_release(ref);

@@ -103,6 +103,12 @@ tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes,
     return create(runtime, size_bytes, TDM__ROOM_NOW, large_out);
 }
 
+tdm_status tdm__large_create_anyway(tdm_runtime *runtime, size_t size_bytes,
+                                    struct tdm__large **large_out)
+{
+    return create(runtime, size_bytes, TDM__ROOM_ANYWAY, large_out);
+}
+
 void tdm__large_retain(struct tdm__large *large)
 {
     if (large != NULL) {

@@ -24,6 +24,9 @@ void tdm__memory_destroy(struct tdm__memory *memory); /* NULL is allowed */
 /* Room for `size_bytes`, counted once; TDM_E_LIMIT where the node's store is full. */
 tdm_status tdm__large_create(tdm_runtime *runtime, size_t size_bytes,
                              struct tdm__large **large_out);
+/* The same, over the limit if it must be: for what has to be read now. */
+tdm_status tdm__large_create_anyway(tdm_runtime *runtime, size_t size_bytes,
+                                    struct tdm__large **large_out);
 void tdm__large_retain(struct tdm__large *large);  /* NULL is allowed */
 void tdm__large_release(struct tdm__large *large); /* NULL is allowed */
 /* One of those who hold it is a reference that does not read it: while there is nobody else, it
@@ -54,6 +57,9 @@ tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
  * value stays until the reader returns it, or the connection ends. */
 tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                            int *fd_out);
+/* The same for a reader on another node, who fetches it: pull.h. */
+tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn,
+                            tdm_writer *writer);
 /* The reader's side; takes `fd` in any case.  The document returns it as it is destroyed. */
 tdm_status tdm__large_borrow(tdm_runtime *runtime, struct tdm__conn *conn,
                              const tdm_value *told, int fd, tdm_document **document_out);
@@ -65,7 +71,8 @@ tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming *in
                                   tdm_document **document_out);
 tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
                                 struct tdm__reply *reply, tdm_document **document_out);
-/* Replies with it, or with its bytes where the caller is on another node. */
+/* Replies with where it lies, with its bytes, or with an offer: as its size and the caller's
+ * node have it. */
 void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
                       struct tdm__incoming *incoming);
 

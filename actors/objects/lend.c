@@ -1,6 +1,7 @@
 /* lend.c - large values of this process lent to others, and those of others read here. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/memory.h"
+#include "actors/objects/pull.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/wire/value.h"
@@ -97,9 +98,7 @@ void tdm__memory_use(tdm_runtime *runtime, struct tdm__memory_use *use_out)
     }
 }
 
-/* (loan, segment, its capacity, bytes of the value) */
-tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
-                           int *fd_out)
+static tdm_status lend(struct tdm__large *large, struct tdm__conn *conn, uint64_t *id_out)
 {
     struct tdm__memory *memory = large->memory;
     struct lending *lending;
@@ -114,12 +113,7 @@ tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm
     lending->conn = conn;
     lending->id = memory->last_loan + 1;
     lending->large = large;
-    status = tdm_pack(writer, "ubuu", lending->id, (const void *)large->segment->id.bytes,
-                      sizeof(large->segment->id.bytes),
-                      (uint64_t)large->segment->capacity_bytes, (uint64_t)large->size_bytes);
-    if (status == TDM_OK) {
-        status = tdm__conn_watch_close(conn, &lending->closer);
-    }
+    status = tdm__conn_watch_close(conn, &lending->closer);
     if (status != TDM_OK) {
         free(lending);
         return status;
@@ -127,28 +121,88 @@ tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm
     memory->last_loan++;
     tdm__large_retain(large);
     TAILQ_INSERT_TAIL(&memory->lendings, lending, link);
+    *id_out = lending->id;
+    return TDM_OK;
+}
+
+static struct lending *find_lending(struct tdm__memory *memory, const struct tdm__conn *conn,
+                                    uint64_t id)
+{
+    struct lending *lending;
+
+    TAILQ_FOREACH(lending, &memory->lendings, link)
+    {
+        if (lending->id == id && lending->conn == conn) {
+            return lending;
+        }
+    }
+    return NULL;
+}
+
+struct tdm__large *tdm__loan_find(struct tdm__memory *memory, const struct tdm__conn *conn,
+                                  uint64_t id)
+{
+    struct lending *lending = find_lending(memory, conn, id);
+
+    return lending == NULL ? NULL : lending->large;
+}
+
+static void end_loan(struct tdm__memory *memory, const struct tdm__conn *conn, uint64_t id)
+{
+    struct lending *lending = find_lending(memory, conn, id);
+
+    if (lending != NULL) {
+        tdm__conn_unwatch_close(&lending->closer);
+        lending_end(lending);
+    }
+}
+
+/* (loan, segment, its capacity, bytes of the value) */
+tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
+                           int *fd_out)
+{
+    uint64_t id;
+    tdm_status status;
+
+    TDM_TRY(lend(large, conn, &id));
+    status = tdm_pack(writer, "ubuu", id, (const void *)large->segment->id.bytes,
+                      sizeof(large->segment->id.bytes),
+                      (uint64_t)large->segment->capacity_bytes, (uint64_t)large->size_bytes);
+    if (status != TDM_OK) {
+        end_loan(large->memory, conn, id);
+        return status;
+    }
     *fd_out = large->segment->fd;
+    return TDM_OK;
+}
+
+tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn,
+                            tdm_writer *writer)
+{
+    uint64_t id;
+
+    TDM_TRY(lend(large, conn, &id));
+    tdm_write_map(writer, 1);
+    tdm_write_string(writer, "pull");
+    tdm_write_array(writer, 2);
+    tdm_write_uint(writer, id);
+    tdm_write_uint(writer, large->size_bytes);
+    if (tdm_writer_status(writer) != TDM_OK) {
+        end_loan(large->memory, conn, id);
+        return tdm__fail(TDM_E_NOMEM, "offering a large value");
+    }
     return TDM_OK;
 }
 
 void tdm__large_returned(tdm_runtime *runtime, struct tdm__incoming *incoming)
 {
-    struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    struct lending *lending;
     uint64_t id;
 
     if (tdm__incoming_unpack(incoming, "u", &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    TAILQ_FOREACH(lending, &runtime->memory->lendings, link)
-    {
-        if (lending->id == id && lending->conn == conn) {
-            tdm__conn_unwatch_close(&lending->closer);
-            lending_end(lending);
-            break;
-        }
-    }
+    end_loan(runtime->memory, tdm__incoming_conn(incoming), id);
     tdm__incoming_reply_pack(incoming, "");
 }
 
@@ -159,7 +213,7 @@ static void on_lender_closed(struct tdm__closer *closer)
     ((struct reading *)closer)->conn = NULL; /* the memory stays mapped here all the same */
 }
 
-static void give_back(struct tdm__conn *conn, uint64_t id)
+void tdm__loan_return(struct tdm__conn *conn, uint64_t id)
 {
     struct tdm__request request = {.method = "object.return", .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
@@ -184,7 +238,7 @@ static void reading_ends(void *arg)
     memory->read_count--;
     if (reading->conn != NULL) {
         tdm__conn_unwatch_close(&reading->closer);
-        give_back(reading->conn, reading->id);
+        tdm__loan_return(reading->conn, reading->id);
     }
     free(reading);
     tdm__memory_release(memory);
@@ -332,47 +386,56 @@ tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
     return status;
 }
 
-/* TDM_OK: its reader is on this node, and is told where it lies. */
-static tdm_status lend_near(struct tdm__large *large, const tdm_runtime *runtime,
-                            const struct tdm__incoming *incoming, tdm_writer *writer,
-                            int *fd_out)
+/* What is sent for a large value. */
+struct told {
+    tdm_writer *writer; /* owned */
+    struct tdm_bytes packed;
+    int fd;
+    uint32_t fds_count;
+};
+
+static tdm_status tell(struct tdm__large *large, const tdm_runtime *runtime,
+                       const struct tdm__incoming *incoming, struct told *told)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    bool near = tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node);
 
-    return conn != NULL &&
-                   tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node)
-               ? tdm__large_lend(large, conn, writer, fd_out)
-               : TDM_E_UNSUPPORTED;
+    TDM_TRY(tdm__large_load(large));
+    if (conn == NULL || (!near && large->size_bytes <= TDM__PULL_CHUNK_BYTES)) {
+        told->packed = tdm__large_bytes(large);
+        return TDM_OK;
+    }
+    TDM_TRY(tdm_writer_create(&told->writer));
+    TDM_TRY(near ? tdm__large_lend(large, conn, told->writer, &told->fd)
+                 : tdm__large_offer(large, conn, told->writer));
+    told->fds_count = near ? 1 : 0;
+    told->packed = tdm_writer_bytes(told->writer);
+    return TDM_OK;
 }
 
 void tdm__large_reply(struct tdm__large *large, tdm_runtime *runtime,
                       struct tdm__incoming *incoming)
 {
-    tdm_writer *writer = NULL;
-    int fd;
+    struct told told = {.fd = -1};
+    tdm_status status = tell(large, runtime, incoming, &told);
 
-    if (tdm__large_load(large) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_IO, tdm_error_detail());
-    } else if (tdm_writer_create(&writer) == TDM_OK &&
-               lend_near(large, runtime, incoming, writer, &fd) == TDM_OK) {
-        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), &fd, 1);
+    if (status == TDM_OK) {
+        tdm__incoming_reply(incoming, told.packed, &told.fd, told.fds_count);
     } else {
-        tdm__incoming_reply(incoming, tdm__large_bytes(large), NULL, 0);
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
-    tdm_writer_destroy(writer);
+    tdm_writer_destroy(told.writer);
 }
 
 tdm_status tdm__large_item(struct tdm__large *large, const tdm_runtime *runtime,
                            struct tdm__incoming *incoming, uint64_t index)
 {
-    tdm_writer *writer;
-    tdm_status status;
-    int fd;
+    struct told told = {.fd = -1};
+    tdm_status status = tell(large, runtime, incoming, &told);
 
-    TDM_TRY(tdm_writer_create(&writer));
-    status = lend_near(large, runtime, incoming, writer, &fd) == TDM_OK
-                 ? tdm__incoming_item(incoming, index, tdm_writer_bytes(writer), &fd, 1)
-                 : tdm__incoming_item(incoming, index, tdm__large_bytes(large), NULL, 0);
-    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        status = tdm__incoming_item(incoming, index, told.packed, &told.fd, told.fds_count);
+    }
+    tdm_writer_destroy(told.writer);
     return status;
 }

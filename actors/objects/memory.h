@@ -42,8 +42,12 @@ void tdm__memory_release(struct tdm__memory *memory);
 
 /* Documents are destroyed on any thread, and some after the runtime has stopped. */
 struct tdm__loop *tdm__loop_to_enter(void);
-/* lend.c: the end of the runtime. */
+/* lend.c: the end of the runtime; what is lent to that reader under that number, or NULL; the
+ * reader's way to give it back. */
 void tdm__lendings_end(struct tdm__memory *memory);
+struct tdm__large *tdm__loan_find(struct tdm__memory *memory, const struct tdm__conn *conn,
+                                  uint64_t id);
+void tdm__loan_return(struct tdm__conn *conn, uint64_t id);
 
 /* ---- room.c: the limit of the node ------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/internal.h"
 #include "actors/objects/large.h"
+#include "actors/objects/pull.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -324,6 +325,10 @@ bool tdm__objects_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
     }
     if (strcmp(tdm__incoming_method(incoming), "object.return") == 0) {
         tdm__large_returned(runtime, incoming);
+        return true;
+    }
+    if (strcmp(tdm__incoming_method(incoming), "object.read") == 0) {
+        tdm__pull_serve(runtime, incoming);
         return true;
     }
     return tdm__owned_serve(runtime->objects, incoming);

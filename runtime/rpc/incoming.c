@@ -177,6 +177,11 @@ int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)
     return incoming->deadline_ms;
 }
 
+struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming)
+{
+    return (struct tdm_bytes){incoming->payload, incoming->frame.payload_bytes};
+}
+
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming)
 {
     return incoming->conn->state == CONN_ENDED ? NULL : incoming->conn;

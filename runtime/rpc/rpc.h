@@ -72,6 +72,7 @@ void tdm__rpc_serve(struct tdm__rpc *rpc, tdm__serve_fn *fn, void *arg);
 const struct tdm__id *tdm__incoming_target(const struct tdm__incoming *incoming);
 const char *tdm__incoming_method(const struct tdm__incoming *incoming);
 uint64_t tdm__incoming_call_id(const struct tdm__incoming *incoming);
+struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming);
 /* Parsed on first use; TDM_E_PROTOCOL if the payload is no value. */
 tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out);
 tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...);

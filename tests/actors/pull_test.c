@@ -1,0 +1,452 @@
+/* pull_test.c - large values between two nodes: arguments, results, items, and cut lines. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/pull.h"
+
+#include "actors/handle.h"
+#include "actors/link.h"
+#include "actors/objects/objects.h"
+#include "tests/support/actor_world.h"
+#include "tests/support/two_nodes.h"
+
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { MIB = 1 << 20 };
+static const size_t data_bytes = 21 * MIB + 17; /* six chunks, the last a small one */
+
+static uint8_t byte_at(size_t i)
+{
+    return (uint8_t)(i * 7 + i / 251);
+}
+
+static bool is_data(const uint8_t *bytes, size_t size_bytes)
+{
+    bool same = size_bytes == data_bytes;
+
+    for (size_t i = 0; same && i < size_bytes; i++) {
+        same = bytes[i] == byte_at(i);
+    }
+    return same;
+}
+
+static uint8_t *make_data(void)
+{
+    uint8_t *data = malloc(data_bytes);
+
+    for (size_t i = 0; data != NULL && i < data_bytes; i++) {
+        data[i] = byte_at(i);
+    }
+    return data;
+}
+
+/* ---- an actor on the other node ---------------------------------------------------------- */
+
+struct distant {
+    tdm_ref *ref;
+};
+
+/* check (bytes): 1 if they are the data */
+static tdm_status distant_check(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "?", is_data(bytes, size_bytes) ? 1 : 0);
+}
+
+/* keep (reference);  read (): 1 if its value is the data */
+static tdm_status distant_keep(tdm_call *call, void *self)
+{
+    return tdm_call_unpack(call, "R", &((struct distant *)self)->ref);
+}
+
+static tdm_status distant_read(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    TDM_TRY(tdm_get(((struct distant *)self)->ref, PATIENCE_MS, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "?", is_data(bytes, size_bytes) ? 1 : 0);
+}
+
+static tdm_status distant_drop(tdm_call *call, void *self)
+{
+    struct distant *distant = self;
+
+    (void)call;
+    tdm_ref_release(distant->ref);
+    distant->ref = NULL;
+    return TDM_OK;
+}
+
+/* make (): the data;  put (): a reference to it;  stream (count): as often as that */
+static tdm_status distant_make(tdm_call *call, void *self)
+{
+    uint8_t *data = make_data();
+    tdm_status status;
+
+    (void)self;
+    status = tdm_call_reply(call, "b", (const void *)data, data_bytes);
+    free(data);
+    return status;
+}
+
+static tdm_status distant_put(tdm_call *call, void *self)
+{
+    uint8_t *data = make_data();
+    tdm_ref *ref;
+    tdm_status status;
+
+    (void)self;
+    status = tdm_put(tdm_runtime_current(), &ref, "b", (const void *)data, data_bytes);
+    free(data);
+    TDM_TRY(status);
+    status = tdm_call_reply(call, "R", ref);
+    tdm_ref_release(ref);
+    return status;
+}
+
+static tdm_status distant_stream(tdm_call *call, void *self)
+{
+    uint8_t *data = make_data();
+    tdm_status status = TDM_OK;
+    int64_t count;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &count));
+    for (int64_t i = 0; status == TDM_OK && i < count; i++) {
+        status = tdm_call_yield(call, "b", (const void *)data, data_bytes);
+    }
+    free(data);
+    return status;
+}
+
+/* use (): bytes in use, values lent */
+static tdm_status distant_use(tdm_call *call, void *self)
+{
+    struct tdm__memory_use use;
+
+    (void)self;
+    tdm__memory_use(tdm_runtime_current(), &use);
+    return tdm_call_reply(call, "uu", use.used_bytes, (uint64_t)use.lent_count);
+}
+
+static void distant_destruct(void *self)
+{
+    tdm_ref_release(((struct distant *)self)->ref);
+}
+
+TDM_ACTOR_CLASS(distant, .state_bytes = sizeof(struct distant), .destruct = distant_destruct,
+                .methods = {
+                    {"check", distant_check, NULL},
+                    {"keep", distant_keep, NULL},
+                    {"read", distant_read, NULL},
+                    {"drop", distant_drop, NULL},
+                    {"make", distant_make, NULL},
+                    {"put", distant_put, NULL},
+                    {"stream", distant_stream, NULL},
+                    {"use", distant_use, NULL},
+                });
+
+/* ---- asking ----------------------------------------------------------------------------- */
+
+static struct two_nodes cluster;
+static tdm_runtime *runtime; /* a driver of the first */
+static tdm_actor *far;
+static uint8_t *data;
+
+static void must(tdm_status status)
+{
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+static tdm_actor *create_far(void)
+{
+    struct tdm_actor_options options = {.labels = {"side=second"}};
+    tdm_actor *actor = NULL;
+
+    if (tdm_actor_create(runtime, "distant", &options, &actor, "") != TDM_OK ||
+        tdm_actor_wait_ready(actor, PATIENCE_MS) != TDM_OK) {
+        (void)fprintf(stderr, "%s\n", tdm_error_detail());
+        exit(1);
+    }
+    return actor;
+}
+
+static int said(tdm_ref *ref)
+{
+    int yes = 0;
+
+    must(tdm_get(ref, PATIENCE_MS, "?", &yes));
+    tdm_ref_release(ref);
+    return yes;
+}
+
+static void assert_is_data(tdm_ref *ref)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    must(tdm_get(ref, PATIENCE_MS, "b", &bytes, &size_bytes));
+    assert_true(is_data(bytes, size_bytes));
+    tdm_ref_release(ref);
+}
+
+/* Loans come back, and kept answers go, by messages of their own. */
+static void assert_nothing_is_lent(void)
+{
+    struct tdm__memory_use here = {0};
+    uint64_t used_bytes = 0;
+    uint64_t lent_count = 0;
+
+    for (int i = 0; i < PATIENCE_MS / 5; i++) {
+        tdm_ref *ref;
+
+        must(tdm_actor_call(far, "use", &ref, ""));
+        must(tdm_get(ref, PATIENCE_MS, "uu", &used_bytes, &lent_count));
+        tdm_ref_release(ref);
+        tdm__memory_use(runtime, &here);
+        if (used_bytes + lent_count + here.used_bytes + here.lent_count == 0) {
+            return;
+        }
+        (void)poll(NULL, 0, 5);
+    }
+    fail_msg("there %llu bytes, %llu lent; here %llu, %u", (unsigned long long)used_bytes,
+             (unsigned long long)lent_count, (unsigned long long)here.used_bytes,
+             here.lent_count);
+}
+
+/* ---- tests ------------------------------------------------------------------------------ */
+
+static void large_arguments_and_results_cross(void **state)
+{
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_actor_call(far, "check", &ref, "b", (const void *)data, data_bytes));
+    assert_true(said(ref));
+    must(tdm_actor_call(far, "make", &ref, ""));
+    assert_is_data(ref);
+    assert_nothing_is_lent();
+}
+
+static void calls_behind_a_large_one_keep_their_order(void **state)
+{
+    tdm_ref *put;
+    tdm_ref *refs[3];
+
+    (void)state;
+    must(tdm_put(runtime, &put, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(far, "check", &refs[0], "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(far, "keep", &refs[1], "R", put));
+    must(tdm_actor_call(far, "read", &refs[2], ""));
+    tdm_ref_release(put);
+    assert_true(said(refs[2]));
+    assert_true(said(refs[0]));
+    must(tdm_get(refs[1], 0, ""));
+    tdm_ref_release(refs[1]);
+    must(tdm_actor_call(far, "drop", &refs[1], ""));
+    must(tdm_get(refs[1], PATIENCE_MS, ""));
+    tdm_ref_release(refs[1]);
+    assert_nothing_is_lent();
+}
+
+static void a_reference_is_fetched_once(void **state)
+{
+    struct tdm__memory_use use;
+    tdm_ref *ref;
+    tdm_ref *inner;
+    tdm_ref *copy;
+    uint64_t used_bytes;
+
+    (void)state;
+    must(tdm_actor_call(far, "put", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    must(tdm_ref_copy(inner, &copy));
+    assert_is_data(copy);
+    tdm__memory_use(runtime, &use);
+    used_bytes = use.used_bytes;
+    assert_true(used_bytes >= data_bytes && used_bytes < 2 * data_bytes);
+    assert_is_data(inner);
+    assert_nothing_is_lent();
+}
+
+static void large_items_cross_in_order(void **state)
+{
+    tdm_stream *stream;
+    tdm_ref *item;
+
+    (void)state;
+    must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)3));
+    for (int i = 0; i < 3; i++) {
+        must(tdm_stream_next(stream, PATIENCE_MS, &item));
+        assert_is_data(item);
+    }
+    assert_int_equal(tdm_stream_next(stream, PATIENCE_MS, &item), TDM_E_END);
+    tdm_stream_destroy(stream);
+
+    must(tdm_actor_stream(far, "stream", NULL, &stream, "i", (int64_t)30));
+    must(tdm_stream_next(stream, PATIENCE_MS, &item));
+    tdm_ref_release(item);
+    tdm_stream_destroy(stream);
+    assert_nothing_is_lent();
+}
+
+static bool pulls(void *arg)
+{
+    const struct tdm__link *link = arg;
+    const struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->flying);
+
+    return outgoing == NULL || outgoing->pull != NULL;
+}
+
+/* The line is cut in the middle of a result: it is fetched again over the next one. */
+static void a_result_cut_midway_comes_again(void **state)
+{
+    tdm_ref *ref = NULL;
+
+    (void)state;
+    {
+        TDM__LOCK(runtime);
+
+        must(tdm_actor_call(far, "make", &ref, ""));
+        must(tdm__runtime_wait(runtime, pulls, far->link, PATIENCE_MS));
+        assert_non_null(TAILQ_FIRST(&far->link->flying));
+        tdm__conn_close(far->link->conn);
+    }
+    assert_is_data(ref);
+    assert_nothing_is_lent();
+}
+
+static void a_maker_killed_midway_is_named(void **state)
+{
+    tdm_actor *mortal = create_far();
+    tdm_ref *ref;
+    tdm_ref *inner = NULL;
+    tdm_ref *result = NULL;
+    const tdm_value *value;
+    tdm_status status;
+
+    (void)state;
+    must(tdm_actor_call(mortal, "put", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    {
+        TDM__LOCK(runtime);
+
+        must(tdm_actor_call(mortal, "make", &result, ""));
+        must(tdm__runtime_wait(runtime, pulls, mortal->link, PATIENCE_MS));
+        tdm__reference_want(inner);
+        must(tdm_actor_kill(mortal, PATIENCE_MS));
+    }
+    status = tdm_get_value(result, PATIENCE_MS, &value);
+    assert_true(status == TDM_E_ACTOR_DIED || status == TDM_OK); /* it may have been faster */
+    status = tdm_get_value(inner, PATIENCE_MS, &value);
+    if (status != TDM_OK) {
+        assert_int_equal(status, TDM_E_OWNER_DIED);
+        assert_non_null(strstr(tdm_error_detail(), "distant"));
+    }
+    tdm_ref_release(result);
+    tdm_ref_release(inner);
+    tdm_actor_destroy(mortal);
+    assert_nothing_is_lent();
+}
+
+static void a_reader_killed_midway_returns_its_loan(void **state)
+{
+    tdm_actor *mortal = create_far();
+    tdm_ref *ref;
+    tdm_ref *result;
+    const tdm_value *value;
+    struct tdm__memory_use use = {0};
+
+    (void)state;
+    must(tdm_put(runtime, &ref, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(mortal, "keep", &result, "R", ref));
+    must(tdm_get(result, PATIENCE_MS, ""));
+    tdm_ref_release(result);
+    must(tdm_actor_call(mortal, "read", &result, ""));
+    for (int i = 0; i < PATIENCE_MS && use.lent_count == 0; i++) {
+        tdm__memory_use(runtime, &use);
+        (void)poll(NULL, 0, 1);
+        if (tdm_get_value(result, 0, &value) == TDM_OK) {
+            break; /* it was faster */
+        }
+    }
+    must(tdm_actor_kill(mortal, PATIENCE_MS));
+    tdm_ref_release(result);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(mortal);
+    assert_nothing_is_lent();
+}
+
+static void hostile_offers_are_refused(void **state)
+{
+    static const char *const offers[] = {"\x81\xa4pull\x92\x01\x00", "\x81\xa4pull\x91\x01",
+                                         "\x81\xa4pull\x92\x01\xcf\xff\xff\xff\xff\xff\xff\xff",
+                                         "\x81\xa4pull\xc0"};
+    static const size_t sizes[] = {9, 8, 17, 7};
+    struct tdm__pull *pull;
+    TDM__LOCK(runtime);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(offers) / sizeof(offers[0]); i++) {
+        assert_true(tdm__is_offer((struct tdm_bytes){offers[i], sizes[i]}) || i > 2);
+        assert_int_equal(tdm__pull_start(runtime, runtime->daemon,
+                                         (struct tdm_bytes){offers[i], sizes[i]}, NULL, NULL,
+                                         &pull),
+                         TDM_E_PROTOCOL);
+    }
+    assert_false(tdm__is_offer((struct tdm_bytes){"\x91\x01", 2}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(large_arguments_and_results_cross),
+        cmocka_unit_test(calls_behind_a_large_one_keep_their_order),
+        cmocka_unit_test(a_reference_is_fetched_once),
+        cmocka_unit_test(large_items_cross_in_order),
+        cmocka_unit_test(a_result_cut_midway_comes_again),
+        cmocka_unit_test(a_maker_killed_midway_is_named),
+        cmocka_unit_test(a_reader_killed_midway_returns_its_loan),
+        cmocka_unit_test(hostile_offers_are_refused),
+    };
+    int failed = 1;
+
+    if (getenv("TANDEM_WORKER") != NULL) {
+        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+    }
+    world_prepare();
+    data = make_data();
+    if (two_nodes_open(&cluster) == 0) {
+        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+
+        options.address = cluster.first.address;
+        if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
+            far = create_far();
+            failed = cmocka_run_group_tests(tests, NULL, NULL);
+            tdm_actor_destroy(far);
+        }
+    }
+    if (runtime == NULL) {
+        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
+    }
+    tdm_runtime_stop(runtime);
+    two_nodes_close(&cluster);
+    free(data);
+    return failed + world_tidy();
+}
