@@ -6,6 +6,7 @@
 #include "actors/node/ask_workers.h"
 #include "actors/node/logs.h"
 #include "actors/node/state.h"
+#include "actors/objects/account.h"
 #include "actors/observe.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -69,6 +70,31 @@ static void write_actors_by_state(FILE *out, const struct tdm__node *node)
                         "Actors of this node that have ended.");
     tdm__metrics_sample(out, "tandem_actors_ended_total", NULL,
                         (double)node->state->ended_count);
+}
+
+static void write_gauge(FILE *out, const char *name, const char *help, uint64_t value)
+{
+    tdm__metrics_family(out, name, "gauge", help);
+    tdm__metrics_sample(out, name, NULL, (double)value);
+}
+
+static void write_object_store(FILE *out, const struct tdm__node *node)
+{
+    struct tdm__account *account;
+    struct tdm__account_sums sums;
+
+    if (tdm__account_open(node->directory, &account) != TDM_OK) {
+        return; /* full of processes, or gone: the other numbers stand */
+    }
+    tdm__account_read(account, &sums);
+    tdm__account_close(account);
+    write_gauge(out, "tandem_object_store_limit_bytes",
+                "Memory that large values may take on this node.", sums.limit_bytes);
+    write_gauge(out, "tandem_object_store_used_bytes",
+                "Memory that large values, and segments kept warm for more, take.",
+                sums.used_bytes);
+    write_gauge(out, "tandem_object_store_spilled_bytes", "Large values that lie on disk.",
+                sums.spilled_bytes);
 }
 
 static void write_amount(FILE *out, const char *name, const char *kind, int64_t amount)
@@ -139,6 +165,7 @@ static void write_text(FILE *out, const struct scrape *scrape)
     const struct tdm__node *node = scrape->metrics->node;
 
     write_actors_by_state(out, node);
+    write_object_store(out, node);
     if (scrape->has_resources) {
         write_pool(out, "tandem_resources", "What this node offers.", &scrape->resources.pool,
                    false);

@@ -7,21 +7,37 @@
 
 enum { LARGE_BYTES = 100 * SIDE_MIB, SMALL_CHUNK = 100 };
 
+/* hash (reference to an array) */
 static tdm_status hash(tdm_call *call, void *self)
 {
     struct tdm_ndarray array;
+    tdm_ref *ref;
+    uint64_t hashed = 0;
+    tdm_status status;
 
     (void)self;
-    TDM_TRY(tdm_call_unpack(call, "a", &array));
-    return tdm_call_reply(call, "u", side_hash(array.data, tdm_ndarray_bytes(&array)));
+    TDM_TRY(tdm_call_unpack(call, "R", &ref));
+    status = tdm_get(ref, SIDE_TIMEOUT_MS, "a", &array);
+    if (status == TDM_OK) {
+        hashed = side_hash(array.data, tdm_ndarray_bytes(&array));
+    }
+    tdm_ref_release(ref);
+    TDM_TRY(status);
+    return tdm_call_reply(call, "u", hashed);
 }
 
+/* same (reference to an integer) */
 static tdm_status same(tdm_call *call, void *self)
 {
-    int64_t number;
+    int64_t number = 0;
+    tdm_ref *ref;
+    tdm_status status;
 
     (void)self;
-    TDM_TRY(tdm_call_unpack(call, "i", &number));
+    TDM_TRY(tdm_call_unpack(call, "R", &ref));
+    status = tdm_get(ref, SIDE_TIMEOUT_MS, "i", &number);
+    tdm_ref_release(ref);
+    TDM_TRY(status);
     return tdm_call_reply(call, "i", number);
 }
 
@@ -33,7 +49,7 @@ static uint64_t ask_reader(tdm_runtime *runtime, const char *method, tdm_ref *pu
     uint64_t answer;
     tdm_ref *ref;
 
-    TDM_CHECK(tdm_actor_call(side_actor(runtime, "reader"), method, &ref, "r", put));
+    TDM_CHECK(tdm_actor_call(side_actor(runtime, "reader"), method, &ref, "R", put));
     TDM_CHECK(tdm_get(ref, SIDE_TIMEOUT_MS, "u", &answer));
     tdm_ref_release(ref);
     return answer;

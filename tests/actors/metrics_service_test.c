@@ -154,6 +154,8 @@ static void calls_of_an_actor_are_counted(void **state)
     assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
     scrape();
     assert_true(value_of("tandem_actors_ended_total") == 1);
+    assert_true(value_of("tandem_object_store_limit_bytes") > 0);
+    assert_true(value_of("tandem_object_store_used_bytes") == 0);
     tdm_actor_destroy(actor);
 }
 

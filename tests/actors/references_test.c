@@ -522,6 +522,25 @@ static void many_are_waited_for_together(void **state)
     assert_nothing_is_held();
 }
 
+static void counts_of_many_puts_return_to_zero(void **state)
+{
+    (void)state;
+    for (int64_t i = 0; i < 2000; i++) {
+        tdm_ref *ref = put(i);
+        int64_t number = -1;
+
+        must(tdm_get(ref, 0, "i", &number));
+        assert_int_equal(number, i);
+        if (i % 100 == 0) {
+            keep(first, 0, ref);
+            assert_int_equal(shelf_number(first, 0), i);
+        }
+        tdm_ref_release(ref);
+    }
+    drop(first, 0);
+    assert_nothing_is_held();
+}
+
 /* ---- streams and answers that are sent again --------------------------------------------- */
 
 static void references_come_in_items(void **state)
@@ -712,6 +731,7 @@ int main(void)
         cmocka_unit_test(a_result_to_come_can_be_passed_on),
         cmocka_unit_test(references_inside_values_live_with_them),
         cmocka_unit_test(many_are_waited_for_together),
+        cmocka_unit_test(counts_of_many_puts_return_to_zero),
         cmocka_unit_test(references_come_in_items),
         cmocka_unit_test(items_that_nobody_takes_leave_nothing_held),
         cmocka_unit_test(an_answer_sent_again_still_has_its_references),
