@@ -159,7 +159,7 @@ static tdm_status create_with(tdm_runtime *runtime, const char *class_name,
                            "wait for it, or pass its reference (R)",
                            class_name == NULL ? "nothing" : class_name);
     } else {
-        status = tdm__arguments_pack(arguments, NULL, &request);
+        status = tdm__arguments_pack(arguments, NULL, false, &request);
     }
     if (status != TDM_OK) {
         tdm__arguments_destroy(arguments);

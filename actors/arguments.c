@@ -244,7 +244,9 @@ static tdm_status lend(struct tdm__arguments *arguments, struct tdm__conn *conn,
 tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *conn,
                                bool near, struct tdm__request *request)
 {
-    size_t inline_max = near ? TDM__INLINE_BYTES_MAX : TDM__PULL_CHUNK_BYTES;
+    size_t inline_max = conn == NULL ? SIZE_MAX
+                        : near       ? TDM__INLINE_BYTES_MAX
+                                     : TDM__PULL_CHUNK_BYTES;
 
     TDM_ASSERT(tdm__arguments_ready(arguments));
     if (arguments->holes.count > 0 && arguments->filled == NULL) {

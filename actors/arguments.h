@@ -22,8 +22,8 @@ void tdm__arguments_destroy(struct tdm__arguments *arguments);
 /* Are all references done? */
 bool tdm__arguments_ready(const struct tdm__arguments *arguments);
 /* The payload and descriptors of the request, once ready; a reference that failed fails it with
- * its own status and detail.  Large arguments are lent over `conn`, by descriptor to
- * a `near` process, of this node.  All borrowed until destroy. */
+ * its own status and detail.  Large arguments are lent over `conn` (NULL: they travel
+ * inside), by descriptor to a `near` process, of this node.  All borrowed until destroy. */
 tdm_status tdm__arguments_pack(struct tdm__arguments *arguments, struct tdm__conn *conn,
                                bool near, struct tdm__request *request);
 

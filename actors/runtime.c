@@ -48,6 +48,9 @@ tdm_status tdm__runtime_create(const struct tdm__identity *self,
     if (status == TDM_OK) {
         status = tdm__objects_create(runtime, &runtime->objects);
     }
+    if (status == TDM_OK) {
+        tdm__rpc_on_stray(runtime->rpc, tdm__objects_stray, runtime);
+    }
     if (status != TDM_OK) {
         tdm__runtime_destroy(runtime);
         return status;

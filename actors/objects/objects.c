@@ -312,6 +312,24 @@ void tdm__reference_want(tdm_ref *ref)
     }
 }
 
+/* ---- answers that nobody waits for ------------------------------------------------------- */
+
+void tdm__objects_stray(void *runtime, struct tdm__conn *conn, uint64_t call_id, uint64_t item,
+                        struct tdm__reply *reply)
+{
+    tdm_document *document;
+
+    if (((tdm_runtime *)runtime)->leaving) {
+        return;
+    }
+    if (tdm__is_offer(reply->packed)) {
+        (void)tdm__pull_decline(conn, reply->packed); /* or its sender errs, and waits */
+    } else if (tdm__result_document(runtime, conn, reply, &document) == TDM_OK) {
+        tdm__reply_arrived(runtime, conn, call_id, item, document);
+        tdm_document_destroy(document);
+    }
+}
+
 /* ---- calls that arrive ------------------------------------------------------------------ */
 
 bool tdm__objects_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)

@@ -25,6 +25,11 @@ void tdm__objects_destroy(struct tdm__objects *objects); /* NULL is allowed */
 /* Answers a call of the service "object"; false, and nothing done, for any other. */
 bool tdm__objects_serve(tdm_runtime *runtime, struct tdm__incoming *incoming);
 
+/* For tdm__rpc_on_stray(), with the runtime: nobody wants the answer any more, and what it
+ * lends or holds is given back. */
+void tdm__objects_stray(void *runtime, struct tdm__conn *conn, uint64_t call_id, uint64_t item,
+                        struct tdm__reply *reply);
+
 /* Writes the reference, so that another process can open it: from here on others may ask. */
 tdm_status tdm__reference_write(tdm_writer *writer, tdm_ref *ref);
 /* Finds or makes this process's reference to what those bytes name, with one more holder. */

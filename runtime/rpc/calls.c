@@ -39,26 +39,49 @@ static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status stat
     call_free(call);
 }
 
-/* What `incoming` brings, until fn returns; fn may take its descriptors. */
-static void hand_over(struct tdm__incoming *incoming, struct call *call, uint64_t item)
+/* What `incoming` brings, until whoever gets it returns; he may take its descriptors. */
+static void lend_reply(struct tdm__incoming *incoming, struct tdm__reply *reply)
 {
     bool ok = incoming->frame.status == TDM_OK;
-    struct tdm__reply reply = {.status = incoming->frame.status,
-                               .detail = ok ? "" : incoming->payload,
-                               .fds_count = incoming->frame.fds_count};
 
+    *reply = (struct tdm__reply){.status = incoming->frame.status,
+                                 .detail = ok ? "" : incoming->payload,
+                                 .fds_count = incoming->frame.fds_count};
     if (ok) {
-        reply.incoming = incoming;
-        reply.packed.data = incoming->payload;
-        reply.packed.size_bytes = incoming->frame.payload_bytes;
+        reply->incoming = incoming;
+        reply->packed.data = incoming->payload;
+        reply->packed.size_bytes = incoming->frame.payload_bytes;
     }
-    memset(reply.fds, 0xff, sizeof(reply.fds));
-    memcpy(reply.fds, incoming->fds, reply.fds_count * sizeof(int));
+    memset(reply->fds, 0xff, sizeof(reply->fds));
+    memcpy(reply->fds, incoming->fds, reply->fds_count * sizeof(int));
+}
+
+static void hand_over(struct tdm__incoming *incoming, struct call *call, uint64_t item)
+{
+    struct tdm__reply reply;
+
+    lend_reply(incoming, &reply);
     if (item > 0) {
         call->on_item(call->arg, item, &reply);
     } else {
         call->fn(call->arg, &reply);
     }
+    memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
+}
+
+/* An answer without content, as to calls that want none, is nobody's concern. */
+static void hand_to_nobody(struct tdm__conn *conn, struct tdm__incoming *incoming,
+                           uint64_t item)
+{
+    const struct tdm__rpc *rpc = conn->rpc;
+    struct tdm__reply reply;
+
+    if (rpc->on_stray == NULL || incoming->frame.status != TDM_OK ||
+        incoming->frame.payload_bytes <= 1) {
+        return;
+    }
+    lend_reply(incoming, &reply);
+    rpc->on_stray(rpc->on_stray_arg, conn, incoming->frame.call_id, item, &reply);
     memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
 }
 
@@ -69,6 +92,8 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
     if (call != NULL) {
         hand_over(incoming, call, 0);
         call_free(call);
+    } else {
+        hand_to_nobody(conn, incoming, 0);
     }
     tdm__incoming_free(incoming);
 }
@@ -93,6 +118,8 @@ tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incomin
     } else if (call != NULL && call->on_item != NULL) {
         call->last_item = index;
         hand_over(incoming, call, index); /* may forget the call */
+    } else if (call == NULL) {
+        hand_to_nobody(conn, incoming, index);
     }
     tdm__incoming_free(incoming);
     return status;

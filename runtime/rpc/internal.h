@@ -93,6 +93,8 @@ struct tdm__rpc {
     uint8_t token[TDM__TOKEN_BYTES];
     tdm__serve_fn *serve; /* NULL: every call fails */
     void *serve_arg;
+    tdm__stray_fn *on_stray; /* may be NULL */
+    void *on_stray_arg;
     tdm__accepted_fn *accepted; /* may be NULL */
     void *accepted_arg;
     tdm_writer *writer;         /* owned; for replies */

@@ -109,6 +109,12 @@ void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg)
     rpc->accepted_arg = arg;
 }
 
+void tdm__rpc_on_stray(struct tdm__rpc *rpc, tdm__stray_fn *fn, void *arg)
+{
+    rpc->on_stray = fn;
+    rpc->on_stray_arg = arg;
+}
+
 /* ---- listening -------------------------------------------------------------------------- */
 
 static void on_pause_over(void *arg)

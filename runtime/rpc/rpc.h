@@ -176,6 +176,10 @@ struct tdm__reply {
 typedef void tdm__reply_fn(void *arg, struct tdm__reply *reply);
 /* Item `index` (from 1) of a stream, with the arg of the call; before its reply. */
 typedef void tdm__item_fn(void *arg, uint64_t index, struct tdm__reply *item);
+/* Told of what comes for calls that were forgotten: something in it may have to go back. */
+typedef void tdm__stray_fn(void *arg, struct tdm__conn *conn, uint64_t call_id, uint64_t item,
+                           struct tdm__reply *reply);
+void tdm__rpc_on_stray(struct tdm__rpc *rpc, tdm__stray_fn *fn, void *arg);
 /* The callee's value as a document that outlives the reply, without a copy of its bytes. */
 tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out);
 

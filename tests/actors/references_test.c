@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/handle.h"
 #include "actors/link.h"
+#include "actors/objects/large.h"
 #include "actors/objects/objects.h"
 #include "actors/runtime.h"
 #include "tests/support/actor_world.h"
@@ -159,6 +160,23 @@ static tdm_status keeper_linger(tdm_call *call, void *self)
                       : tdm_call_reply(call, "i", number);
 }
 
+/* make_late (milliseconds): a reference, and bytes that need a segment, later */
+static tdm_status keeper_make_late(tdm_call *call, void *self)
+{
+    static char bytes[300 * 1024];
+    int64_t milliseconds;
+    tdm_ref *ref;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &milliseconds));
+    (void)poll(NULL, 0, (int)milliseconds);
+    TDM_TRY(tdm_put(tdm_runtime_current(), &ref, "i", (int64_t)1));
+    status = tdm_call_reply(call, "Rb", ref, (const void *)bytes, sizeof(bytes));
+    tdm_ref_release(ref);
+    return status;
+}
+
 /* employ (handle): keeps it;  ask (): what its method "count" of this actor says */
 static tdm_status keeper_employ(tdm_call *call, void *self)
 {
@@ -224,6 +242,7 @@ TDM_ACTOR_CLASS(keeper, .state_bytes = sizeof(struct keeper), .destruct = keeper
                     {"stream", keeper_stream, NULL},
                     {"echo", keeper_echo, NULL},
                     {"linger", keeper_linger, NULL},
+                    {"make_late", keeper_make_late, NULL},
                     {"employ", keeper_employ, NULL},
                     {"ask", keeper_ask, NULL},
                     {"counts", keeper_counts, NULL},
@@ -634,6 +653,20 @@ static void an_answer_sent_again_still_has_its_references(void **state)
     assert_nothing_is_held();
 }
 
+static void an_answer_too_late_leaves_nothing_held(void **state)
+{
+    struct tdm_call_options options = {.timeout_ms = 100};
+    struct tdm__memory_use use;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_actor_call_with(first, "make_late", &options, &ref, "i", (int64_t)300));
+    assert_int_equal(done(ref), TDM_E_TIMEOUT);
+    assert_nothing_is_held();
+    tdm__memory_use(runtime, &use);
+    assert_int_equal(use.read_count, 0);
+}
+
 /* ---- deaths ----------------------------------------------------------------------------- */
 
 /* Where the actor listens for those who borrow from it. */
@@ -735,6 +768,7 @@ int main(void)
         cmocka_unit_test(references_come_in_items),
         cmocka_unit_test(items_that_nobody_takes_leave_nothing_held),
         cmocka_unit_test(an_answer_sent_again_still_has_its_references),
+        cmocka_unit_test(an_answer_too_late_leaves_nothing_held),
         cmocka_unit_test(the_owners_death_loses_what_is_not_here),
         cmocka_unit_test(a_borrowers_death_returns_its_holds),
         cmocka_unit_test(a_handle_works_where_it_arrives),
