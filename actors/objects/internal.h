@@ -107,6 +107,7 @@ struct tdm__objects {
     TAILQ_HEAD(, settling) settlings;
     TAILQ_HEAD(, kept) kept;
     struct tdm__timer *kept_timer; /* owned; NULL until it is needed */
+    bool kept_timer_runs;
 };
 
 struct tdm__shared *tdm__shared_find(struct tdm__objects *objects, const struct tdm__id *id);

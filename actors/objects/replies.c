@@ -92,7 +92,8 @@ static void on_again_over(void *arg)
             next_ms = kept->until_ms;
         }
     }
-    (void)tdm__timer_set(objects->kept_timer, next_ms); /* else until the process ends */
+    objects->kept_timer_runs =
+        next_ms != TDM__NEVER && tdm__timer_set(objects->kept_timer, next_ms) == TDM_OK;
 }
 
 static tdm_status wait_for_return(struct kept *kept)
@@ -103,9 +104,12 @@ static tdm_status wait_for_return(struct kept *kept)
     if (objects->kept_timer == NULL) {
         TDM_TRY(tdm__timer_create(objects->runtime->loop, on_again_over, objects,
                                   &objects->kept_timer));
-        return tdm__timer_set(objects->kept_timer, kept->until_ms);
     }
-    return TDM_OK; /* it looks every so often while there is one */
+    if (!objects->kept_timer_runs) { /* else it runs for one that came earlier */
+        TDM_TRY(tdm__timer_set(objects->kept_timer, kept->until_ms));
+        objects->kept_timer_runs = true;
+    }
+    return TDM_OK;
 }
 
 static void on_caller_closed(struct tdm__closer *closer)
