@@ -177,11 +177,8 @@ static tdm_actor *create_far(void)
     struct tdm_actor_options options = {.labels = {"side=second"}};
     tdm_actor *actor = NULL;
 
-    if (tdm_actor_create(runtime, "distant", &options, &actor, "") != TDM_OK ||
-        tdm_actor_wait_ready(actor, PATIENCE_MS) != TDM_OK) {
-        (void)fprintf(stderr, "%s\n", tdm_error_detail());
-        exit(1);
-    }
+    must(tdm_actor_create(runtime, "distant", &options, &actor, ""));
+    must(tdm_actor_wait_ready(actor, PATIENCE_MS));
     return actor;
 }
 
