@@ -19,6 +19,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* What it has answered it has written to its file, so nothing is lost when it is killed.  (With
+ * "everysec" it would put off writing while the disk is slow.)  When the machine dies, so does
+ * all that it knows of. */
+
 /* It runs through a symbolic link of our own name, so that ps shows whose it is and nobody
  * takes it for the machine's redis-server. */
 #define LINK_NAME "tandem-store"
@@ -71,7 +75,7 @@ static tdm_status run_server(struct tdm__redis_embedded *server)
                     "--appendonly",
                     "yes",
                     "--appendfsync",
-                    "everysec",
+                    "no", /* see above */
                     "--save",
                     "",
                     "--maxmemory-policy",
