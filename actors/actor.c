@@ -13,7 +13,7 @@
 
 void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
 {
-    TDM__LOCK(actor->link->runtime);
+    TDM__LOCK(actor->runtime);
     *info_out = actor->link->info;
 }
 
@@ -205,7 +205,7 @@ static bool is_settled(void *arg)
 
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
-    tdm_runtime *runtime = actor->link->runtime;
+    tdm_runtime *runtime = actor->runtime;
     const struct tdm__link *link;
     tdm_status status;
     TDM__LOCK(runtime);
@@ -271,11 +271,12 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
 
 tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
 {
-    struct tdm__link *link = actor->link;
+    struct tdm__link *link;
     tdm_writer *writer;
     tdm_status status;
-    TDM__LOCK(link->runtime);
+    TDM__LOCK(actor->runtime);
 
+    link = actor->link;
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes));
     if (status == TDM_OK) {
@@ -285,5 +286,5 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
         tdm__link_release(link);
     }
     tdm_writer_destroy(writer);
-    return tdm__wrap(status, "killing actor %s", link->label);
+    return tdm__wrap(status, "killing actor %s", actor->link->label);
 }

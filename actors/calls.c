@@ -79,9 +79,9 @@ static tdm_status call_va(const struct call *call, tdm_ref **refs_out, const cha
                           va_list args)
 {
     struct tdm__arguments *arguments;
-    TDM__LOCK(call->actor->link->runtime); /* references are taken */
+    TDM__LOCK(call->actor->runtime); /* references are taken */
 
-    TDM_TRY(tdm__arguments_make(call->actor->link->runtime, format, args, &arguments));
+    TDM_TRY(tdm__arguments_make(call->actor->runtime, format, args, &arguments));
     return make_call(call, arguments, refs_out);
 }
 
@@ -118,9 +118,9 @@ tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
 {
     struct call call = {actor, method, options};
     struct tdm__arguments *arguments;
-    TDM__LOCK(actor->link->runtime);
+    TDM__LOCK(actor->runtime);
 
-    TDM_TRY(tdm__arguments_of_packed(actor->link->runtime, packed, &arguments));
+    TDM_TRY(tdm__arguments_of_packed(actor->runtime, packed, &arguments));
     return make_call(&call, arguments, refs_out);
 }
 
@@ -169,10 +169,10 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
     tdm_stream *stream = NULL;
     tdm_status status;
     va_list args;
-    TDM__LOCK(actor->link->runtime);
+    TDM__LOCK(actor->runtime);
 
     va_start(args, format);
-    status = tdm__arguments_make(actor->link->runtime, format, args, &arguments);
+    status = tdm__arguments_make(actor->runtime, format, args, &arguments);
     va_end(args);
     TDM_TRY(status);
     status = make_stream(&call, arguments, &stream);

@@ -24,6 +24,7 @@ tdm_status tdm__handle_create(struct tdm__link *link, bool counted, tdm_actor **
         tdm__link_release(link);
         return tdm__fail(TDM_E_NOMEM, "a handle to an actor");
     }
+    actor->runtime = link->runtime;
     actor->link = link;
     actor->next = link->handles;
     link->handles = actor;
@@ -50,8 +51,8 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
+    TDM__LOCK(actor->runtime);
     link = actor->link;
-    TDM__LOCK(link->runtime);
     forget_handle(link, actor);
     link->counted_count -= actor->counted ? 1 : 0;
     tdm__link_release(link);

@@ -68,7 +68,8 @@ struct tdm__link {
 
 /* A tdm_actor handle is a hold on a link. */
 struct tdm_actor {
-    struct tdm__link *link;
+    tdm_runtime *runtime;   /* borrowed; the rest only with its lock */
+    struct tdm__link *link; /* may become another one: tdm__link_becomes() */
     struct tdm_actor *next; /* of the same link */
     bool counted;           /* it keeps the actor alive */
 };
