@@ -13,7 +13,11 @@
  * Another node counts as lost when its record is gone, and this node has renewed its own lease
  * without a break for a whole lease: after the store was away everybody gets the time to renew.
  * A node with a store of its own has nobody to fear: it does not stop anything. */
-enum { STORE_DEADLINE_MS = 10000, FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS };
+enum {
+    STORE_DEADLINE_MS = 10000,
+    FENCE_MS = TDM__NODE_LEASE_MS - TDM__NODE_RENEW_MS,
+    RENEWALS_MAX = 4 /* a second */
+};
 
 struct tdm__node_lease {
     struct tdm__timer *timer;
@@ -23,6 +27,7 @@ struct tdm__node_lease {
     int64_t lost_ms;    /* when the store last did not know this node any more; 0: never */
     bool joining;       /* again: the store does not know this node, or not for certain */
     bool renewing;
+    uint32_t renewals_count; /* asked for since the timer's last turn */
     bool looking;
     bool sweep_is_due; /* dead nodes may have left records */
     bool sweeping;
@@ -74,6 +79,8 @@ static void rejoin(struct tdm__node *node)
     free(grants);
 }
 
+static void renew(struct tdm__node *node);
+
 static void renewed(void *arg, tdm_status status)
 {
     struct tdm__node *node = arg;
@@ -96,6 +103,10 @@ static void renewed(void *arg, tdm_status status)
     } else {
         tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
                  tdm_error_detail());
+        /* A connection that dropped is there again at once: a second is much of a lease. */
+        if (status == TDM_E_STORE && lease->renewals_count < RENEWALS_MAX && !node->stopping) {
+            renew(node);
+        }
     }
 }
 
@@ -115,6 +126,7 @@ static void renew(struct tdm__node *node)
     };
 
     node->lease->renewing = true;
+    node->lease->renewals_count++;
     node->lease->asked_ms = tdm__clock_ms();
     node->store->ops->commit(node->store, writes, 2, tdm__deadline_in(TDM__NODE_LEASE_MS),
                              renewed, node);
@@ -214,6 +226,7 @@ static void on_timer(void *arg)
     if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !owns_store(node)) {
         tdm__node_actors_fence(node);
     }
+    lease->renewals_count = 0;
     if (!lease->renewing) {
         renew(node);
     }
