@@ -17,7 +17,7 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->link->info;
 }
 
-enum { EXISTING_VALUES = 3 }; /* a description has more */
+enum { EXISTING_VALUES = 3, /* a description has more */ FIND_TRIES = 8 };
 
 /* ---- create ----------------------------------------------------------------------------- */
 
@@ -244,6 +244,20 @@ static tdm_status adopt_found(tdm_runtime *runtime, const char *name, const tdm_
     return TDM_OK;
 }
 
+/* The connection to the store may drop at any time: to ask once more harms nobody. */
+static tdm_status ask_who(tdm_runtime *runtime, struct tdm_bytes name, int64_t timeout_ms,
+                          tdm_document **answer_out)
+{
+    int64_t deadline_ms = tdm__deadline_in(timeout_ms);
+    tdm_status status = TDM_E_STORE;
+
+    for (int i = 0; i < FIND_TRIES && status == TDM_E_STORE; i++) {
+        status = tdm__runtime_ask(runtime, "actor.find", name, tdm__deadline_left(deadline_ms),
+                                  answer_out);
+    }
+    return status;
+}
+
 tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                           tdm_actor **actor_out)
 {
@@ -256,8 +270,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "ss", runtime->name_space, name);
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, "actor.find", tdm_writer_bytes(writer), timeout_ms,
-                                  &answer);
+        status = ask_who(runtime, tdm_writer_bytes(writer), timeout_ms, &answer);
     }
     tdm_writer_destroy(writer);
     if (status == TDM_OK) {
