@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CONTROL_FD = 3, ORDER_FDS_MAX = 4, PARKED_FD_MIN = 64 };
+enum { CONTROL_FD = 3, ORDER_FDS_MAX = 4, PARKED_FD_MIN = TDM__WORKER_BOOTSTRAP_FD + 1 };
 
 static uint32_t count_threads(void)
 {

@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FIRST_CHILD_FD = 3, PARKED_FD_MIN = 64 };
+enum { FIRST_CHILD_FD = 3, PARKED_FD_MIN = FIRST_CHILD_FD + TDM__SPAWN_FDS_MAX };
 
 /* What went wrong between fork and exec, through a pipe that exec closes. */
 struct child_failure {
@@ -86,7 +86,12 @@ static void child_resets_signals(void)
 _Noreturn static void child_runs(const struct tdm__spawn_options *options, pid_t parent,
                                  int report_fd)
 {
-    report_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, PARKED_FD_MIN);
+    int parked_fd = fcntl(report_fd, F_DUPFD_CLOEXEC, PARKED_FD_MIN);
+
+    if (parked_fd < 0) {
+        child_fails(report_fd, "dup");
+    }
+    report_fd = parked_fd;
     if (options->dies_with_parent &&
         (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)) {
         child_fails(report_fd, "prctl, or orphaned");

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -78,6 +79,41 @@ static void descriptors_arrive_in_order_and_no_others(void **state)
     (void)close(ends[1]);
 }
 
+/* With room for `spare` descriptors more than are open. */
+static void limit_fds(rlim_t spare, struct rlimit *before)
+{
+    int next = dup(STDIN_FILENO);
+    struct rlimit limit;
+
+    assert_true(next >= 0);
+    (void)close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, before), 0);
+    limit = (struct rlimit){(rlim_t)next + spare, before->rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+}
+
+static void a_low_limit_of_descriptors_is_enough_or_is_told(void **state)
+{
+    char *const argv[] = {(char *)"true", NULL};
+    const struct tdm__spawn_options options = {
+        .program = "/bin/true", .argv = argv, .output_fd = -1, .dies_with_parent = true};
+    struct tdm__process process;
+    struct rlimit before;
+    int wait_status;
+
+    (void)state;
+    limit_fds(20, &before);
+    assert_int_equal(run_shell("exit 4", (const int[]){STDIN_FILENO}, 1, -1), 4 << 8);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    limit_fds(3, &before);
+    if (tdm__spawn(&options, &process) == TDM_OK) { /* many are open already */
+        wait_for_end(&process, &wait_status);
+    } else {
+        assert_non_null(strstr(tdm_error_detail(), "/bin/true"));
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static void a_missing_program_is_named(void **state)
 {
     char *const argv[] = {(char *)"nothing", NULL};
@@ -118,6 +154,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_child_gets_environment_directory_and_output),
         cmocka_unit_test(descriptors_arrive_in_order_and_no_others),
+        cmocka_unit_test(a_low_limit_of_descriptors_is_enough_or_is_told),
         cmocka_unit_test(a_missing_program_is_named),
         cmocka_unit_test(a_signal_ends_it_and_is_told),
     };
