@@ -129,6 +129,10 @@ static bool fork_worker(const struct tdm__template_order *order, const int *fds,
         return true;
     }
     pidfd = news.pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, news.pid, 0);
+    if (pidfd < 0 && news.pid > 0) { /* another process will be the worker */
+        (void)kill(news.pid, SIGKILL);
+        (void)waitpid(news.pid, NULL, 0);
+    }
     news.kind = pidfd < 0 ? TDM__TEMPLATE_REFUSED : TDM__TEMPLATE_FORKED;
     tell(&news, pidfd);
     if (pidfd >= 0) {
