@@ -22,6 +22,9 @@ static void drop_first_answer(struct tdm__callers *callers, struct tdm__caller *
 {
     struct tdm__kept_answer *kept = TAILQ_FIRST(&caller->answers);
 
+    if (caller->answered_again == kept) {
+        caller->answered_again = NULL;
+    }
     TAILQ_REMOVE(&caller->answers, kept, link);
     caller->answers_count--;
     callers->answers_bytes -= kept->size_bytes;
@@ -180,18 +183,21 @@ tdm_status tdm__caller_has_room(const struct tdm__callers *callers,
     return TDM_OK;
 }
 
-const struct tdm__answer *tdm__caller_answer(const struct tdm__caller *caller,
-                                             uint64_t sequence)
+const struct tdm__answer *tdm__caller_answer(struct tdm__caller *caller, uint64_t sequence)
 {
-    const struct tdm__kept_answer *kept;
+    struct tdm__kept_answer *kept = caller->answered_again;
 
-    TAILQ_FOREACH(kept, &caller->answers, link)
-    {
-        if (kept->sequence == sequence) {
-            return &kept->answer;
-        }
+    if (kept == NULL || kept->sequence > sequence) {
+        kept = TAILQ_FIRST(&caller->answers);
     }
-    return NULL;
+    while (kept != NULL && kept->sequence < sequence) {
+        kept = TAILQ_NEXT(kept, link);
+    }
+    if (kept == NULL || kept->sequence != sequence) {
+        return NULL;
+    }
+    caller->answered_again = kept;
+    return &kept->answer;
 }
 
 tdm_status tdm__caller_may_run(const struct tdm__caller *caller, uint64_t sequence)

@@ -20,7 +20,10 @@ struct tdm__caller {
     uint64_t lost;         /* of the highest answer that memory was lacking for; 0: none */
     TAILQ_HEAD(tdm__kept_answers, tdm__kept_answer) answers; /* owned; by sequence */
     uint32_t answers_count;
-    uint32_t calls_count;        /* not answered yet */
+    uint32_t calls_count; /* not answered yet */
+    /* Who sends again does so in order: the next one is looked for behind these. */
+    struct tdm__kept_answer *answered_again; /* in `answers`; or NULL */
+    tdm_call *taken_up;                      /* not answered yet; or NULL */
     TAILQ_HEAD(, tdm_call) held; /* calls in order, the first of them held: call.h */
     bool heard;                  /* since the last sweep */
     int64_t silent_since_ms;     /* at a sweep */
@@ -52,8 +55,7 @@ void tdm__caller_acknowledge(struct tdm__callers *callers, struct tdm__caller *c
 tdm_status tdm__caller_has_room(const struct tdm__callers *callers,
                                 const struct tdm__caller *caller);
 /* The answer kept under that sequence, or NULL. */
-const struct tdm__answer *tdm__caller_answer(const struct tdm__caller *caller,
-                                             uint64_t sequence);
+const struct tdm__answer *tdm__caller_answer(struct tdm__caller *caller, uint64_t sequence);
 /* TDM_OK if a call that is neither known nor answered may run: it has not come before, or was
  * refused then.  Else why it may not. */
 tdm_status tdm__caller_may_run(const struct tdm__caller *caller, uint64_t sequence);

@@ -61,6 +61,9 @@ static void call_settle(tdm_call *call)
         call->answer_holds_count > 0 || call->is_loose) {
         return;
     }
+    if (call->caller->taken_up == call) {
+        call->caller->taken_up = NULL;
+    }
     TAILQ_REMOVE(&call->executor->calls, call, all_link);
     call_free(call);
 }
@@ -340,18 +343,28 @@ static void attach(tdm_call *call, struct tdm__incoming *incoming)
 
 /* ---- arriving --------------------------------------------------------------------------- */
 
-static tdm_call *find_call(const struct tdm__executor *executor,
-                           const struct tdm__caller *caller, uint64_t sequence)
+/* From `call` on. */
+static tdm_call *find_from(tdm_call *call, const struct tdm__caller *caller, uint64_t sequence)
 {
-    tdm_call *call;
-
-    TAILQ_FOREACH(call, &executor->calls, all_link)
-    {
-        if (call->caller == caller && call->sequence == sequence && call->incoming != NULL) {
-            return call;
-        }
+    while (call != NULL &&
+           (call->caller != caller || call->sequence != sequence || call->incoming == NULL)) {
+        call = TAILQ_NEXT(call, all_link);
     }
-    return NULL;
+    return call;
+}
+
+static tdm_call *find_call(const struct tdm__executor *executor, struct tdm__caller *caller,
+                           uint64_t sequence)
+{
+    tdm_call *call = find_from(caller->taken_up, caller, sequence);
+
+    if (call == NULL) {
+        call = find_from(TAILQ_FIRST(&executor->calls), caller, sequence);
+    }
+    if (call != NULL) {
+        caller->taken_up = call;
+    }
+    return call;
 }
 
 /* A call that is here already: its answer goes to where it came from last.  A stream's items
