@@ -24,7 +24,7 @@ static const char job_file[] =
     "trainer: {num_ranks: %u, step_timeout_ms: 60000}\n"
     "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2}\n"
     "model: {layers: %u, vocabulary: %u}\n"
-    "update: {update_weight_buffer_size: 16 MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
+    "update: {update_weight_buffer_size: 64 MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
     "data: {train: none, unseen: none}\n";
 
 struct model {
@@ -54,7 +54,9 @@ static void open_job(const struct model *model, const struct way *way)
 {
     static const struct tdm__job_run_options run = {.program = "weights"};
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    unsigned long long gpu_mib = model_bytes(model) / 2 * 2 / (1 << 20) + 128;
+    /* an engine rank's weights, their shadow, and a bucket, which may be as large as a tensor
+     */
+    unsigned long long gpu_mib = model_bytes(model) * 3 / 2 / (1 << 20) + 128;
     uint32_t ranks = model->engines * 2;
     char text[TEXT_BYTES];
     tdm_config *config;

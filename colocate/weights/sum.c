@@ -13,7 +13,8 @@ enum {
     STREAM_ALIGNMENT = 32,
     PREFETCH_BYTES = 1024,
     PAGE_BYTES = 4096,
-    PAGES_AHEAD = 4 /* whose addresses are looked up while others are copied */
+    LOOK_UP_BYTES =
+        4 * PAGE_BYTES /* ahead, pages' addresses are found while others are copied */
 };
 
 /* Keys go through all odd multiples: lane j of stripe i has KEY × (j + 1) + STEP × i. */
@@ -87,8 +88,8 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
 
         _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
         if (i % (PAGE_BYTES / TDM__SUM_STRIPE_BYTES) == 0) {
-            _mm_prefetch((const char *)source + PAGES_AHEAD * PAGE_BYTES, _MM_HINT_T0);
-            _mm_prefetch((const char *)target + PAGES_AHEAD * PAGE_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)source + LOOK_UP_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)target + LOOK_UP_BYTES, _MM_HINT_T0);
         }
         lanes_low = add_words(lanes_low, keys_low, low);
         lanes_high = add_words(lanes_high, keys_high, high);
