@@ -56,7 +56,7 @@ static void open_job(const struct model *model, const struct way *way)
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
     /* an engine rank's weights, their shadow, and a bucket, which may be as large as a tensor
      */
-    unsigned long long gpu_mib = model_bytes(model) * 3 / 2 / (1 << 20) + 128;
+    unsigned long long gpu_mib = model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
     uint32_t ranks = model->engines * 2;
     char text[TEXT_BYTES];
     tdm_config *config;
