@@ -173,8 +173,10 @@ void tdm__link_die(struct tdm__link *link, tdm_status status, const char *detail
     link->death_status = status;
     link->death = strdup(detail);
     TDM_ASSERT(link->death != NULL);
+    link->holders_count++; /* with the last call it may be idle, and this is not through */
     tdm__traffic_fail_all(link, status, link->death);
     drop_arguments(link);
+    link->holders_count--;
     if (link->conn != NULL) {
         tdm__conn_on_closed(link->conn, NULL, NULL);
         tdm__conn_close(link->conn);
@@ -191,10 +193,18 @@ static void die_with_daemon(struct tdm__link *link, const char *detail)
 
 void tdm__links_die_with_daemon(tdm_runtime *runtime, const char *detail)
 {
-    for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
+    struct tdm__link *link = runtime->links;
+
+    while (link != NULL) {
+        struct tdm__link *next;
+
+        link->holders_count++;
         if (strcmp(link->info.node_id, runtime->node_id) == 0) {
             die_with_daemon(link, detail);
         }
+        next = link->next; /* what has died may have taken others along */
+        tdm__link_release(link);
+        link = next;
     }
 }
 
@@ -413,9 +423,9 @@ void tdm__link_release(struct tdm__link *link)
 
 void tdm__link_destroy(struct tdm__link *link)
 {
+    unlink_from_runtime(link); /* so that nobody else comes to destroy it */
     tdm__link_die(link, TDM_E_CANCELED,
                   "the runtime has stopped, or nobody holds the actor any more");
-    unlink_from_runtime(link);
     tdm__traffic_fini(link);
     tdm__timer_destroy(link->again);
     tdm_ref_release(link->hold);

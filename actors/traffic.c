@@ -3,6 +3,7 @@
 #include "actors/traffic.h"
 
 #include "actors/arguments.h"
+#include "actors/handle.h"
 #include "actors/link.h"
 #include "actors/objects/large.h"
 #include "actors/objects/pull.h"
@@ -318,14 +319,38 @@ void tdm__traffic_pump(struct tdm__link *link)
     }
 }
 
+/* A call whose argument failed has ended by itself: it may have been its link's last, and
+ * nobody holds that. */
+static void let_go_of_idle(tdm_runtime *runtime)
+{
+    struct tdm__link *link = runtime->links;
+
+    while (link != NULL) {
+        struct tdm__link *next = link->next;
+
+        tdm__handle_settle(link);
+        if (link->holders_count == 0 && tdm__traffic_is_idle(link)) {
+            tdm__link_destroy(link);
+            next = runtime->links; /* others may have gone with it */
+        }
+        link = next;
+    }
+}
+
 void tdm__links_pump(tdm_runtime *runtime)
 {
+    bool pumped = false;
+
     while (runtime->calls_blocked && runtime->results_arrived) {
+        pumped = true;
         runtime->calls_blocked = false;
         runtime->results_arrived = false;
         for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
             tdm__traffic_pump(link);
         }
+    }
+    if (pumped) {
+        let_go_of_idle(runtime);
     }
 }
 

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/traffic.h"
 
+#include "actors/handle.h"
+#include "actors/ref.h"
 #include "runtime/clock.h"
 #include "tests/support/chance.h"
 #include "tests/support/link_peer.h"
@@ -107,6 +109,32 @@ static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **stat
     peer_hold(&peer, 1);
     peer_answer(&peer, 0);
     expect_result(ref, 7);
+}
+
+static bool was_released(void *arg)
+{
+    return ((const struct link_peer *)arg)->releases_count > 0;
+}
+
+static void the_last_call_lets_go_of_the_actor_also_if_its_argument_fails(void **state)
+{
+    tdm_ref *argument;
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    assert_int_equal(tdm__handle_count_here(peer.link), TDM_OK);
+    assert_int_equal(tdm__ref_create(peer.runtime, &argument), TDM_OK);
+    assert_int_equal(tdm_actor_call(&peer.actor, "m", &ref, "r", argument), TDM_OK);
+    tdm__handle_settle(peer.link);
+    assert_non_null(peer.link->hold);
+    tdm__ref_complete(argument, TDM_E_METHOD, "on purpose", NULL);
+    peer.runtime->results_arrived = true;
+    tdm__links_pump(peer.runtime);
+    expect_failure(ref, TDM_E_METHOD, "on purpose");
+    peer_run_until(&peer, was_released, &peer);
+    assert_null(peer.link->hold);
+    tdm_ref_release(argument);
 }
 
 static void a_restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **state)
@@ -466,6 +494,7 @@ int main(void)
         TRAFFIC_TEST(calls_wait_for_their_actor_and_keep_their_order),
         TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
         TRAFFIC_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
+        TRAFFIC_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
         TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
         TRAFFIC_TEST(retries_are_used_up),
         TRAFFIC_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),

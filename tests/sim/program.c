@@ -5,6 +5,7 @@
 #include "actors/link.h"
 #include "actors/objects/internal.h"
 #include "actors/objects/large.h"
+#include "actors/traffic.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -147,6 +148,28 @@ static bool all_have_ended(void *arg)
     return true;
 }
 
+/* What keeps a world from its end. */
+static void print_left(const struct driver *driver)
+{
+    const struct tdm__objects_count *left = &driver->left;
+    const struct tdm__link *link = driver->runtime == NULL ? NULL : driver->runtime->links;
+
+    (void)printf(
+        "driver %u: owned %u, loans %u, borrowed %u, kept %u, segments %llu bytes, lent "
+        "%u, read %u\n",
+        driver->number, left->owned, left->loans, left->borrowed, left->kept,
+        (unsigned long long)driver->left_memory.used_bytes, driver->left_memory.lent_count,
+        driver->left_memory.read_count);
+    for (; link != NULL; link = link->next) {
+        (void)printf(
+            "  link to %s: state %d, holders %u, handles %u, pending %u, idle %d, hold "
+            "of %u\n",
+            link->label, (int)link->state, link->holders_count, link->counted_count,
+            link->pending_count, tdm__traffic_is_idle(link),
+            link->hold == NULL ? 0 : link->hold->holders_count);
+    }
+}
+
 static void run_until(bool (*done)(void *arg), const char *promise)
 {
     enum sim_end end = sim_run(done, NULL);
@@ -155,15 +178,7 @@ static void run_until(bool (*done)(void *arg), const char *promise)
         return;
     }
     for (uint32_t i = 0; i < drivers_count; i++) {
-        const struct driver *driver = &drivers[i];
-
-        (void)printf(
-            "driver %u: owned %u, loans %u, borrowed %u, kept %u, segments %llu bytes, "
-            "lent %u, read %u, links %d\n",
-            i, driver->left.owned, driver->left.loans, driver->left.borrowed, driver->left.kept,
-            (unsigned long long)driver->left_memory.used_bytes, driver->left_memory.lent_count,
-            driver->left_memory.read_count,
-            driver->runtime != NULL && driver->runtime->links != NULL);
+        print_left(&drivers[i]);
     }
     model_fail("%s: %s", end == SIM_STUCK ? "nothing can happen any more" : "it has no end",
                promise);

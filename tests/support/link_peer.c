@@ -35,6 +35,11 @@ static void serve_daemon(struct link_peer *peer, struct tdm__incoming *incoming)
         tdm__incoming_reply_pack(incoming, "");
         return;
     }
+    if (strcmp(tdm__incoming_method(incoming), "actor.release") == 0) {
+        peer->releases_count++;
+        tdm__incoming_reply_pack(incoming, "");
+        return;
+    }
     assert_string_equal(tdm__incoming_method(incoming), "actor.fate");
     if (peer->dead) {
         tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED,

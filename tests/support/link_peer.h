@@ -33,6 +33,7 @@ struct link_peer {
     uint32_t repeats_count; /* calls that came again and were answered from memory */
     uint32_t cancels_count;
     uint32_t kills_count;
+    uint32_t releases_count;
     uint64_t items_taken;  /* the last credit */
     uint64_t acknowledged; /* in this incarnation */
     uint32_t acknowledge_calls;
