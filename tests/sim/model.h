@@ -60,7 +60,7 @@ extern struct model model;
 /* Ends the program with the seed and what is wrong. */
 __attribute__((format(printf, 1, 2))) _Noreturn void model_fail(const char *format, ...);
 
-void model_begin(uint64_t seed);
+void model_begin(uint64_t begun);
 uint32_t model_actor_add(enum model_class actor_class, bool may_restart);
 /* A new call; the caller fills in the rest.  Returns its number. */
 uint32_t model_call_add(uint32_t actor, const char *method);

@@ -67,12 +67,12 @@ uint64_t sim_steps_count(void)
 /* ---- ids that repeat, threads that are fibers (the linker leads these calls here) ----------
  */
 
-tdm_status __wrap_tdm__id_make(struct tdm__id *id_out);
-int __wrap_pthread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
-                          void *(*main)(void *arg), void *arg);
-int __wrap_pthread_join(pthread_t thread, void **result_out);
+tdm_status repeatable_id_make(struct tdm__id *id_out) __asm__("__wrap_tdm__id_make");
+int fiber_thread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
+                        void *(*main)(void *arg), void *arg) __asm__("__wrap_pthread_create");
+int fiber_thread_join(pthread_t thread, void **result_out) __asm__("__wrap_pthread_join");
 
-tdm_status __wrap_tdm__id_make(struct tdm__id *id_out)
+tdm_status repeatable_id_make(struct tdm__id *id_out)
 {
     uint64_t parts[2] = {chance_next(&id_chance), chance_next(&id_chance)};
 
@@ -87,8 +87,8 @@ static void run_thread(void *arg)
     (void)self->thread_main(self->arg);
 }
 
-int __wrap_pthread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
-                          void *(*main)(void *arg), void *arg)
+int fiber_thread_create(pthread_t *thread_out, const pthread_attr_t *attributes,
+                        void *(*main)(void *arg), void *arg)
 {
     struct sim_fiber *fiber = sim_fiber_create(sim.current);
 
@@ -112,7 +112,7 @@ static void sim_fiber_destroy(struct sim_fiber *fiber)
     free(fiber);
 }
 
-int __wrap_pthread_join(pthread_t thread, void **result_out)
+int fiber_thread_join(pthread_t thread, void **result_out)
 {
     struct sim_fiber *fiber = (struct sim_fiber *)thread;
 
