@@ -102,18 +102,18 @@ static bool all_are_through(void *arg)
     return true;
 }
 
+/* Those whose making is still on its way, too. */
 static bool all_actors_ended(void *arg)
 {
     struct daemon_actor *actor;
+    uint32_t ended_count = 0;
 
     (void)arg;
     TAILQ_FOREACH(actor, &daemon_here.actors, link)
     {
-        if (actor->state != DAEMON_DEAD) {
-            return false;
-        }
+        ended_count += actor->state == DAEMON_DEAD ? 1 : 0;
     }
-    return true;
+    return ended_count == model.actors_count;
 }
 
 static bool holds_nothing(const struct driver *driver)

@@ -150,11 +150,15 @@ static void check_left(struct worker *worker)
     }
 }
 
-static void give_up_holds(tdm_runtime *runtime)
+/* As in actors/worker.c; who kills the process from here on finds none. */
+static void end_executor(struct worker *worker)
 {
-    TDM__LOCK(runtime);
+    struct tdm__executor *executor = worker->executor;
+    TDM__LOCK(worker->runtime);
 
-    tdm__holds_give_up(runtime);
+    worker->executor = NULL;
+    tdm__holds_give_up(worker->runtime);
+    tdm__executor_destroy(executor);
 }
 
 static void worker_main(void *arg)
@@ -174,8 +178,7 @@ static void worker_main(void *arg)
         sim_join_others();
         check_left(worker);
         worker->actor_class->destruct(worker->self);
-        give_up_holds(worker->runtime);
-        tdm__executor_destroy(worker->executor);
+        end_executor(worker);
     }
     free(worker->self);
     well = worker->asked_to_end && !sim_is_dying();
