@@ -42,8 +42,19 @@ static void serve_exit(struct worker *worker, struct tdm__incoming *incoming)
         drain = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
     }
     worker->asked_to_end = true;
-    tdm__executor_end(worker->executor, drain);
+    if (worker->executor != NULL) {
+        tdm__executor_end(worker->executor, drain);
+    }
     tdm__incoming_reply_pack(incoming, "");
+}
+
+static void arrive(struct worker *worker, struct tdm__incoming *incoming)
+{
+    if (worker->executor == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED, "the actor has ended");
+    } else {
+        tdm__executor_arrive(worker->executor, incoming);
+    }
 }
 
 static void serve(void *arg, struct tdm__incoming *incoming)
@@ -53,7 +64,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     bool of_daemon = tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON;
 
     if (tdm__id_equal(tdm__incoming_target(incoming), &worker->actor->spec->id)) {
-        tdm__executor_arrive(worker->executor, incoming);
+        arrive(worker, incoming);
     } else if (of_daemon && strcmp(method, "worker.exit") == 0) {
         serve_exit(worker, incoming);
     } else if (of_daemon) {
