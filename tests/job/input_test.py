@@ -27,7 +27,7 @@ BROKEN = [
     ("rollout_batch_size: 64", "rollout_batch_size: 63", "63 prompts do not divide over 4 trainer ranks"),
     ("rollout_batch_size: 64", "rollout_batch_size: -1", "rollout.rollout_batch_size is -1"),
     ("temperature: 1.0", "temperature: [1, 2]", "rollout.temperature"),
-    ("verify: full", "verify: perhaps", 'update.verify is "perhaps", it wants full or none'),
+    ("verify: full", "verify: perhaps", 'update.verify is "perhaps", it wants full, sample or none'),
     ("name: colocated-rl", "name: a b", 'job.name "a b" wants letters'),
     ("  seed: 0", "  seed: 0\n  seed: 1", "seed"),
     ("  seed: 0", "\tseed: 0", ""),

@@ -18,7 +18,7 @@ LONG_STEP = ["rollout.warmup_steps=0", "rollout.rollout_batch_size=2048", "rollo
 PHASES = {"ROLLOUT", "OFFLOAD_ENGINE", "TRAIN", "OFFLOAD_TRAINER", "UPDATE", "RESUME_ENGINE"}
 ROWS = {
     "job": (PHASES, 1),
-    "trainer": ({"resume parameters", "resume optimizer", "step", "pause parameters", "send bucket 0"}, 4),
+    "trainer": ({"resume parameters", "resume optimizer", "step", "pause parameters", "write bucket 0"}, 4),
     "engines": ({"generate", "resume weights", "resume kv_cache", "pause kv_cache", "stage bucket", "flip"}, 4),
 }
 
