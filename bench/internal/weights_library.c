@@ -165,7 +165,7 @@ static void place(struct model *model, void *address)
 
 static uint16_t element(uint32_t tensor, uint64_t index)
 {
-    return (uint16_t)(tensor * 257 + index * 40503 + (index >> 16));
+    return (uint16_t)(tensor * UINT64_C(257) + index * 40503 + (index >> 16));
 }
 
 static uint64_t columns_of(const struct tdm_tensor_info *tensor)

@@ -63,7 +63,7 @@ static const void *offset(uint64_t bytes)
 static void give(struct world *world, struct side *side, uint32_t rank, struct tdm_slice slice)
 {
     struct tdm__layout *layout = &side->layouts[rank];
-    uint64_t at = side->ends[rank] + chance_below(&world->chance, 3) * 64;
+    uint64_t at = side->ends[rank] + chance_below(&world->chance, 3) * UINT64_C(64);
 
     at = (at + 7) / 8 * 8;
     slice.address = offset(at);

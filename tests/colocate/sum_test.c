@@ -100,7 +100,7 @@ static void every_flipped_bit_is_seen(void **state)
     fill();
     sum = tdm__sum_rows(&rows, place.from);
     for (size_t row = 0; row < 3; row++) {
-        for (size_t bit = 0; bit < 150 * 8; bit++) {
+        for (size_t bit = 0; bit < (size_t)150 * 8; bit++) {
             uint8_t *byte = &place.from[row * 200 + bit / 8];
 
             *byte = (uint8_t)(*byte ^ (1u << bit % 8));
@@ -123,13 +123,13 @@ static void swap(size_t one, size_t other, size_t size_bytes)
 /* Also the signs of two numbers in the same lane, which a sum of words would not see. */
 static void order_and_pairs_of_flips_are_seen(void **state)
 {
-    const struct tdm__rows rows = {1, 64 * 64, 0, 0};
+    const struct tdm__rows rows = {1, (size_t)64 * 64, 0, 0};
     uint64_t sum;
 
     (void)state;
     fill();
     sum = tdm__sum_rows(&rows, place.from);
-    for (size_t i = 0; i + 64 < 64 * 64; i += 8) {
+    for (size_t i = 0; i + 64 < (size_t)64 * 64; i += 8) {
         swap(i, i + 8, 8);
         assert_true(tdm__sum_rows(&rows, place.from) != sum);
         swap(i, i + 8, 8);
