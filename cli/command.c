@@ -141,9 +141,8 @@ static int end_output(int code)
     if (errno == EPIPE) {
         return code;
     }
-    (void)fprintf(stderr, "tandem: writing to stdout: %s\n",
-                  errno == 0 ? "it failed" : strerror(errno));
-    return TDM__EXIT_FAILED;
+    return tdm__command_failed(
+        tdm__fail_errno(errno == 0 ? EIO : errno, "writing to stdout")); /* it failed before */
 }
 
 static int run_command(const struct tdm__command *command, int argc, char **argv)

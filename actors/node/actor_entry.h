@@ -197,6 +197,8 @@ void tdm__actor_entry_ask(struct actor_entry *entry, struct tdm__incoming *incom
 
 void tdm__node_serve_question(struct tdm__node *node, struct tdm__incoming *incoming);
 void tdm__node_serve_find(struct tdm__node *node, struct tdm__incoming *incoming);
+/* "actor.known" (id): does this node still count on it? */
+void tdm__node_serve_known(struct tdm__node *node, struct tdm__incoming *incoming);
 /* Questions that came before the actor did are asked again; overdue ones fail. */
 void tdm__node_early_questions(struct tdm__node *node, int64_t now_ms);
 /* Another has its name, and that one is meant: answers with (id, class, description) of it and

@@ -211,6 +211,78 @@ void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node
     }
 }
 
+/* ---- does its home still know it? ------------------------------------------------------- */
+
+struct guest {
+    struct tdm__node *node;
+    struct tdm__id actor;
+};
+
+void tdm__node_serve_known(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct tdm__id id;
+    const void *bytes;
+    size_t size_bytes;
+
+    if (tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes) != TDM_OK ||
+        size_bytes != sizeof(id.bytes)) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "which actor?");
+        return;
+    }
+    memcpy(id.bytes, bytes, sizeof(id.bytes));
+    tdm__incoming_reply_pack(incoming, "?", tdm__actor_entry_find(node, &id) != NULL);
+}
+
+static bool says_no(const struct tdm__reply *reply)
+{
+    tdm_document *document;
+    bool no;
+
+    if (reply->status != TDM_OK || tdm_document_parse(reply->packed, &document) != TDM_OK) {
+        return false;
+    }
+    no = !tdm_value_bool(tdm_value_at(tdm_document_root(document), 0), 1);
+    tdm_document_destroy(document);
+    return no;
+}
+
+static void on_known(void *arg, struct tdm__reply *reply)
+{
+    struct guest *guest = arg;
+    struct actor_entry *entry =
+        guest->node->actors == NULL ? NULL : tdm__actor_entry_find(guest->node, &guest->actor);
+
+    free(guest);
+    if (entry != NULL && entry->worker != NULL && entry->state != ACTOR_ENDING &&
+        says_no(reply)) {
+        tdm__log(TDM__WARN, "actors", "actor %s is stopped: its creator's node has given it up",
+                 entry->label);
+        (void)snprintf(entry->failure, sizeof(entry->failure),
+                       "its node was lost for a while, and its creator's node gave it up");
+        tdm__actor_entry_end(entry, true);
+    }
+}
+
+void tdm__node_actors_ask_homes(struct tdm__node *node)
+{
+    for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
+        struct guest *guest;
+
+        if (tdm__id_is_none(&entry->home) || entry->spec->detached || entry->worker == NULL) {
+            continue;
+        }
+        guest = malloc(sizeof(*guest));
+        if (guest == NULL) {
+            return; /* asked again in a second */
+        }
+        *guest = (struct guest){node, entry->spec->id};
+        tdm__node_ask_about(node, &entry->home, "actor.known", &guest->actor,
+                            tdm__deadline_in(TDM__NODE_LEASE_MS), on_known, guest);
+    }
+}
+
+/* ---- fenced ----------------------------------------------------------------------------- */
+
 void tdm__node_actors_fence(struct tdm__node *node)
 {
     struct actor_entry *next;

@@ -237,6 +237,7 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming)
         {"actor.kill", tdm__node_serve_question},
         {"actor.release", tdm__node_serve_question},
         {"actor.find", tdm__node_serve_find},
+        {"actor.known", tdm__node_serve_known},
         {"actor.leave", serve_leave},
         {"actor.list", serve_list},
     };

@@ -226,6 +226,9 @@ static void on_timer(void *arg)
     if (tdm__clock_ms() - lease->renewed_ms > FENCE_MS && !owns_store(node)) {
         tdm__node_actors_fence(node);
     }
+    if (tdm__node_lease_was_lost(node)) {
+        tdm__node_actors_ask_homes(node);
+    }
     lease->renewals_count = 0;
     if (!lease->renewing) {
         renew(node);

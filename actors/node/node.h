@@ -69,6 +69,9 @@ void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node
 /* This node's lease is about to end: stops what others may take over then, which is actors with
  * names, with GPUs, and those that are restarted. */
 void tdm__node_actors_fence(struct tdm__node *node);
+/* This node's lease was lost, and others may have given up what lives here: asks the home of
+ * each actor ("actor.known") and ends those that nobody would end otherwise. */
+void tdm__node_actors_ask_homes(struct tdm__node *node);
 /* This node joins again, maybe because the store has lost its data: once it has joined
  * tdm__node_…_rewrite() write the records of what lives here again, until they are there. */
 void tdm__node_actors_records_lost(struct tdm__node *node);

@@ -183,22 +183,23 @@ static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uin
     print_counts();
 }
 
-static uint64_t read_number(const char *text)
+static bool read_number(const char *text, uint64_t *number_out)
 {
     char *end;
     unsigned long long number = strtoull(text, &end, 10);
 
     if (end == text || *end != '\0') {
         (void)fprintf(stderr, "soak: \"%s\" is no number\n", text);
-        exit(2);
+        return false;
     }
-    return number;
+    *number_out = number;
+    return true;
 }
 
 int main(int argc, char **argv)
 {
     tdm_runtime *runtime;
-    uint64_t threads_count;
+    uint64_t numbers[4]; /* seconds, threads, seed, number */
 
     TDM_CHECK(tdm_runtime_start(NULL, &runtime)); /* an actor's process stays in there */
     only = argc == 6 ? argv[5] : NULL;
@@ -206,13 +207,17 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "usage: soak SECONDS THREADS SEED NUMBER [ACT]\n");
         return 2;
     }
-    deadline = seconds_now() + (double)read_number(argv[1]);
-    threads_count = read_number(argv[2]);
-    if (threads_count > THREADS_MAX) {
+    for (int i = 0; i < 4; i++) {
+        if (!read_number(argv[i + 1], &numbers[i])) {
+            return 2;
+        }
+    }
+    if (numbers[1] > THREADS_MAX) {
         (void)fprintf(stderr, "soak: at most %d threads\n", THREADS_MAX);
         return 2;
     }
-    run(runtime, threads_count, read_number(argv[3]), read_number(argv[4]));
+    deadline = seconds_now() + (double)numbers[0];
+    run(runtime, numbers[1], numbers[2], numbers[3]);
     tdm_runtime_stop(runtime);
     return counts.mistakes > 0;
 }

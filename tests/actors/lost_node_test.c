@@ -118,6 +118,7 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     struct tdm_actor_options options = {.name = "wanderer", .max_restarts = -1};
     struct tdm_runtime_info here;
     struct tdm_actor_info there;
+    struct tdm_actor_info given_up; /* nothing forbids it to live on, but its home forgot it */
     tdm_actor *scout = make_there(&(struct tdm_actor_options){0});
     tdm_actor *actor;
     tdm_actor *found;
@@ -127,6 +128,7 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     (void)state;
     tdm_runtime_describe(runtime, &here);
     tdm_actor_describe(scout, &there);
+    given_up = there;
     options.scheduling = TDM_SCHEDULE_NODE_SOFT;
     options.node_id = there.node_id;
     actor = world_create(runtime, &options);
@@ -138,6 +140,7 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     assert_int_equal(incarnation, 1);
     assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
     assert_true(world_process_ends(there.pid, PATIENCE_MS));
+    assert_true(world_process_ends(given_up.pid, PATIENCE_MS));
     assert_int_equal(tdm_actor_find(runtime, "wanderer", PATIENCE_MS, &found), TDM_OK);
     assert_int_not_equal(world_ask_int(found, "pid"), there.pid);
     tdm_actor_destroy(found);
