@@ -9,6 +9,9 @@
 /* A worker starts with the environment variable TANDEM_WORKER set, descriptor 3 a socket to its
  * daemon, and descriptor 4 a sealed memory file with a struct tdm__bootstrap. */
 #define TDM__WORKER_VARIABLE "TANDEM_WORKER"
+/* Where a worker listens for calls, in its node's directory: with its actor's id as text. */
+#define TDM__WORKER_SOCKET "a-%.16s"
+
 enum { TDM__WORKER_DAEMON_FD = 3, TDM__WORKER_BOOTSTRAP_FD = 4 };
 
 struct tdm__bootstrap {

@@ -152,8 +152,8 @@ static tdm_status worker_listen(struct tdm__worker *worker)
     char id[TDM__ID_TEXT_BYTES];
     char address[TDM__ADDRESS_BYTES + 40];
 
-    (void)snprintf(address, sizeof(address), "unix:%s/a-%.16s", bootstrap->directory,
-                   tdm__id_text(&bootstrap->spec->id, id));
+    (void)snprintf(address, sizeof(address), "unix:%s/" TDM__WORKER_SOCKET,
+                   bootstrap->directory, tdm__id_text(&bootstrap->spec->id, id));
     TDM_TRY(tdm__rpc_listen(worker->runtime->rpc, address, worker->unix_address,
                             sizeof(worker->unix_address)));
     if (bootstrap->listen_host[0] == '\0') {

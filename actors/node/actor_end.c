@@ -86,9 +86,6 @@ static void clear_away(struct actor_entry *entry, int64_t pid)
         .kind = TDM__PEER_WORKER, .id = entry->spec->id, .node = node->record.id, .pid = pid};
 
     (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
-    if (entry->unix_address[0] != '\0') {
-        (void)unlink(entry->unix_address + strlen("unix:"));
-    }
     tdm__node_process_gone(node, &gone.id);
     tdm__services_peer_gone(node->services, &gone);
     tdm__node_actors_end(node, is_child, &gone.id, true, NULL, NULL);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/node.h"
 
+#include "actors/bootstrap.h"
 #include "actors/node/logs.h"
 #include "actors/node/state.h"
 #include "actors/objects/objects.h"
@@ -87,8 +88,10 @@ void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *
     char id[TDM__ID_TEXT_BYTES];
     char path[TDM__ADDRESS_BYTES + 40];
 
-    (void)snprintf(path, sizeof(path), "%s/" TDM__OWNER_SOCKET, node->directory,
-                   tdm__id_text(process, id));
+    (void)tdm__id_text(process, id);
+    (void)snprintf(path, sizeof(path), "%s/" TDM__WORKER_SOCKET, node->directory, id);
+    (void)unlink(path);
+    (void)snprintf(path, sizeof(path), "%s/" TDM__OWNER_SOCKET, node->directory, id);
     (void)unlink(path);
 }
 

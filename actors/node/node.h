@@ -47,7 +47,7 @@ void tdm__node_stop(struct tdm__node *node);
 
 /* Connections of drivers and of other daemons that closed. */
 void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *peer);
-/* A process of this node has ended: removes the socket that it may have left. */
+/* A process of this node has ended: removes the sockets that it may have left. */
 void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *process);
 /* What is held right now, for the record after a lost lease: the caller frees. */
 struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *count_out);

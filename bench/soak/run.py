@@ -106,8 +106,7 @@ class Cluster:
         for name in ("first", "second")[:self.options.nodes]:
             self.start_daemon(name)
         if self.options.nodes == 1:
-            self.redis_paths = list(self.directory.glob("**/*.sock"))
-            self.redis_paths = [path for path in self.redis_paths if "redis" in path.name]
+            self.redis_paths = list(self.directory.glob("first/redis/socket"))
         for number in range(2):
             environment = {**self.environment,
                            "TANDEM_ADDRESS": self.addresses[number % len(self.addresses)]}
@@ -142,8 +141,8 @@ class Cluster:
             if not workers:
                 break
             time.sleep(0.1)
-        keys = [watch.redis(path)["keys"] for path in self.redis_paths]
-        return {"workers": len(workers), "redis_keys": keys}
+        stores = [watch.redis(path) for path in self.redis_paths]
+        return {"workers": len(workers), "stores": stores}
 
     def end(self):
         for processes in (self.drivers, self.others[::-1]):
@@ -217,6 +216,9 @@ def summary_of(cluster, samples, problems, left, remains):
             problems.append(f"driver {number} ended with {driver.returncode}")
     if left["workers"] > 0:
         problems.append(f"{left['workers']} workers outlived their drivers")
+    sockets = [name for name in remains["files"] if "/a-" in name or "/o-" in name]
+    if sockets:
+        problems.append(f"{len(sockets)} sockets were left: {sockets[0]}")
     if remains["processes"] > 0:
         problems.append(f"{remains['processes']} processes outlived their daemons")
     return {"revision": revision(), "minutes": options.minutes, "seed": options.seed, "nodes": options.nodes,
@@ -234,7 +236,7 @@ def main():
     cluster = Cluster(options)
     samples = []
     problems = []
-    left = {"workers": 0, "redis_keys": []}
+    left = {"workers": 0, "stores": []}
     try:
         cluster.start()
         problem = watch_it(cluster, samples, time.monotonic())

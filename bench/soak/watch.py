@@ -95,34 +95,37 @@ def numbers(pid):
     return found if "pss_kib" in found and "rss_kib" in found else None
 
 
+RECORDS = b"tdm:{tandem}:index"  # the store's list of all its records
+
+
 def redis(path):
-    """The number of keys, and the bytes Redis says that it uses."""
+    """The records, all keys, and what Redis says that it uses.  Besides the records there are the
+    outcomes of the commits of the last minute, so that keys and memory follow the load."""
     with socket.socket(socket.AF_UNIX) as line:
         line.settimeout(5)
         line.connect(str(path))
-        line.sendall(b"DBSIZE\r\nINFO memory\r\n")
+        line.sendall(b"ZCARD " + RECORDS + b"\r\nDBSIZE\r\nINFO memory\r\n")
         text = b""
         while b"mem_clients_normal" not in text and b"total_system_memory_human" not in text:
             text += line.recv(1 << 16)
-    keys = int(text.split(b"\r\n", 1)[0][1:])
+    records, keys = (int(row[1:]) for row in text.split(b"\r\n", 2)[:2])
     for row in text.split(b"\r\n"):
         if row.startswith(b"used_memory:"):
-            return {"keys": keys, "used_kib": int(row.split(b":")[1]) // 1024}
-    return {"keys": keys}
+            return {"records": records, "keys": keys, "used_kib": int(row.split(b":")[1]) // 1024}
+    return {"records": records, "keys": keys}
 
 
 def files(directory):
-    """How many files lie below it, and what they take on disk, in KiB."""
-    count = 0
-    blocks = 0
+    """Files and sockets below it, and what actors printed, which their node keeps to a bound."""
+    found = {"files": 0, "logs": 0, "kib": 0}
     for folder, _, names in os.walk(directory):
         for name in names:
             try:
-                blocks += os.lstat(os.path.join(folder, name)).st_blocks
-                count += 1
+                found["kib"] += os.lstat(os.path.join(folder, name)).st_blocks // 2
+                found["logs" if os.path.basename(folder) == "logs" else "files"] += 1
             except OSError:
                 pass  # it has gone meanwhile
-    return {"files": count, "kib": blocks // 2}
+    return found
 
 
 def shared_memory():

@@ -15,7 +15,7 @@ EVERY_SECONDS = 5
 SEED = 20261121
 
 
-def recorded(seconds, pss=lambda seconds: 12000, workers=lambda seconds: 8, keys=lambda at: 9000):
+def recorded(seconds, pss=lambda seconds: 12000, workers=lambda seconds: 8, records=lambda at: 60):
     """Looks like those of watch.py, with noise as a real run has it."""
     chance = random.Random(SEED)
     samples = []
@@ -27,8 +27,8 @@ def recorded(seconds, pss=lambda seconds: 12000, workers=lambda seconds: 8, keys
             processes.append({"pid": 100 + number, "role": "worker", "pss_kib": 900,
                               "rss_kib": 6000, "fds": 12, "threads": 2})
         samples.append({"seconds": at, "processes": processes, "zombies": 0,
-                        "redis": [{"keys": keys(at) + chance.randrange(500), "used_kib": 4000}],
-                        "tmp": {"files": 30 + chance.randrange(6), "kib": 1000}})
+                        "redis": [{"records": records(at) + chance.randrange(20), "keys": 9000 + at}],
+                        "tmp": {"files": 30 + chance.randrange(6), "logs": at, "kib": 1000}})
     return samples
 
 
@@ -47,8 +47,9 @@ class Verdict(unittest.TestCase):
     def test_processes_that_pile_up_are_seen(self):
         self.assertEqual(grows(recorded(3600, workers=lambda at: 8 + at / 360)), ["worker count"])
 
-    def test_keys_that_pile_up_are_seen(self):
-        self.assertEqual(grows(recorded(3600, keys=lambda at: 9000 + at)), ["redis data #0 keys"])
+    def test_records_that_pile_up_are_seen(self):
+        self.assertEqual(grows(recorded(3600, records=lambda at: 60 + at / 60)),
+                         ["redis data #0 records"])
 
     def test_what_fills_in_the_first_half_is_flat(self):
         self.assertEqual(grows(recorded(3600, pss=lambda at: 12000 + 40 * min(at, 1500))), [])
