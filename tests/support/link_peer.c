@@ -274,6 +274,7 @@ void peer_create(struct link_peer *peer)
     assert_int_equal(tdm__id_make(&id), TDM_OK);
     assert_int_equal(tdm__link_create(peer->runtime, &id, "m", "tester", &peer->link), TDM_OK);
     peer->actor.link = peer->link;
+    peer->actor.runtime = peer->link->runtime;
 }
 
 /* The runtime's end takes the loop with it, so the other endpoint goes first. */
