@@ -183,8 +183,26 @@ tdm_status tdm__handle_bytes_hold(tdm_runtime *runtime, struct tdm_bytes bytes,
     return status;
 }
 
+/* (actor, false, its creator's node): a handle may overtake the creation of its actor, which
+ * that node's daemon hears of first. */
+static tdm_status write_question(tdm_writer *writer, const struct tdm__link *link,
+                                 const tdm_ref *hold)
+{
+    const struct owner *creator =
+        hold == NULL || hold->shared == NULL ? NULL : hold->shared->owner;
+
+    tdm_write_array(writer, creator == NULL ? 2 : 3);
+    tdm_write_bytes(writer, link->id.bytes, sizeof(link->id.bytes));
+    tdm_write_bool(writer, false);
+    if (creator != NULL) {
+        tdm_write_bytes(writer, creator->address.node.bytes,
+                        sizeof(creator->address.node.bytes));
+    }
+    return tdm_writer_status(writer);
+}
+
 /* The daemon knows where it lives, or will. */
-static tdm_status ask_for_place(struct tdm__link *link)
+static tdm_status ask_for_place(struct tdm__link *link, const tdm_ref *hold)
 {
     struct tdm__request request = {.method = "actor.await", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
@@ -193,7 +211,7 @@ static tdm_status ask_for_place(struct tdm__link *link)
 
     TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_id(writer, &link->id);
+    status = write_question(writer, link, hold);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__link_ask(link, daemon, &request);
@@ -202,7 +220,7 @@ static tdm_status ask_for_place(struct tdm__link *link)
     return status;
 }
 
-static tdm_status link_of(tdm_runtime *runtime, const struct parts *parts,
+static tdm_status link_of(tdm_runtime *runtime, const struct parts *parts, const tdm_ref *hold,
                           struct tdm__link **link_out)
 {
     tdm_status status;
@@ -212,7 +230,7 @@ static tdm_status link_of(tdm_runtime *runtime, const struct parts *parts,
         return TDM_OK;
     }
     TDM_TRY(tdm__link_create(runtime, &parts->id, parts->name, parts->class_name, link_out));
-    status = ask_for_place(*link_out);
+    status = ask_for_place(*link_out, hold);
     if (status != TDM_OK) {
         tdm__link_release(*link_out);
     }
@@ -227,7 +245,7 @@ static tdm_status open_parts(tdm_runtime *runtime, const struct parts *parts,
     tdm_status status;
 
     TDM_TRY(open_hold(runtime, parts, &hold));
-    status = link_of(runtime, parts, &link);
+    status = link_of(runtime, parts, hold, &link);
     if (status != TDM_OK) {
         tdm_ref_release(hold);
         return status;

@@ -90,7 +90,7 @@ struct ender {
     void *arg;
 };
 
-/* A question about an actor that the store says is here: its start is under way. */
+/* A question about an actor that is expected here: its start or its creation is under way. */
 struct early_question {
     struct early_question *next;
     struct tdm__id actor;

@@ -12,7 +12,7 @@
 
 enum { LOOK_UP_MS = 5000, EARLY_MS = 3000 };
 
-/* "actor.await"    its description once it lives, or its death
+/* "actor.await"    (id, false, creator's node): its description once it lives, or its death
  * "actor.fate"     the same from one who lost the connection to it: does it live at all?
  * "actor.kill"     (id, may it be restarted?): nothing, once it is gone and its name free
  * "actor.release"  its last handle is gone; from its creator */
@@ -25,6 +25,7 @@ struct question {
     struct tdm__id actor;
     bool may_restart;
     bool asked_home;
+    struct tdm__id creators_node;    /* AWAIT: none if it is not told */
     struct tdm__actor_record record; /* where it lives, by the store */
 };
 
@@ -172,7 +173,8 @@ static tdm_status look_up_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_read(tdm__txn_at(txn, 0), &question->record);
 }
 
-/* The start of the actor is on its way here, from the node that found this place for it. */
+/* The start of the actor is on its way here, from the node that found this place for it; or its
+ * creation, from a process whose handle was faster. */
 static void wait_for_start(struct question *question)
 {
     struct early_question *early = calloc(1, sizeof(*early));
@@ -189,12 +191,27 @@ static void wait_for_start(struct question *question)
     free(question);
 }
 
+/* Nobody has heard of it yet. */
+static void await_creation(struct question *question)
+{
+    const struct tdm__id *other = &question->creators_node;
+
+    if (tdm__id_is_none(other) || tdm__id_equal(other, &question->node->record.id)) {
+        wait_for_start(question);
+    } else {
+        pass_question(question, other);
+    }
+}
+
 static void looked_up(void *arg, tdm_status status, const char *detail)
 {
     struct question *question = arg;
     struct tdm__node *node = question->node;
 
-    if (status == TDM_E_ACTOR_DIED && (question->kind == KILL || question->kind == RELEASE)) {
+    if (status == TDM_E_ACTOR_DIED && question->kind == AWAIT && node->actors != NULL) {
+        await_creation(question);
+    } else if (status == TDM_E_ACTOR_DIED &&
+               (question->kind == KILL || question->kind == RELEASE)) {
         question_done(question); /* long dead */
     } else if (status != TDM_OK || node->actors == NULL) {
         question_fail(question, status == TDM_OK ? TDM_E_CANCELED : status, detail);
@@ -272,6 +289,10 @@ void tdm__node_serve_question(struct tdm__node *node, struct tdm__incoming *inco
     }
     memcpy(question->actor.bytes, id.data, id.size_bytes);
     question->may_restart = tdm_value_bool(tdm_value_at(value, 1), 0) != 0;
+    id = tdm_value_bytes(tdm_value_at(value, 2));
+    if (id.size_bytes == sizeof(question->creators_node.bytes)) {
+        memcpy(question->creators_node.bytes, id.data, id.size_bytes);
+    }
     question_ask(question);
 }
 
@@ -288,7 +309,7 @@ void tdm__node_early_questions(struct tdm__node *node, int64_t now_ms)
             free(early);
         } else if (early->deadline_ms <= now_ms) {
             tdm__incoming_fail(early->incoming, TDM_E_ACTOR_DIED,
-                               "the actor is not on the node that should have it");
+                               "the actor has ended, and how is no longer known");
             free(early);
         } else {
             early->next = node->actors->early;

@@ -29,7 +29,8 @@ struct tdm_region_options {
     size_t size_bytes; /* rounded up to whole blocks of 2 MiB */
     enum tdm_region_policy policy;
     uint32_t gpu; /* which of this actor's GPUs: 0 for the first */
-    int paused;   /* 1: starts paused, so that creating it needs no device memory */
+    int paused;   /* 1: starts paused, so that creating it needs no device memory; its first
+                     contents are undefined then, as those of a new region are */
 };
 
 /* Reserves the addresses and, unless `paused`, the memory.  TDM_E_DEVICE_FULL names the tag,

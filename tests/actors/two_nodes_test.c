@@ -149,6 +149,61 @@ static void actors_lie_on_both_and_call_across(void **state)
     assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
 }
 
+static tdm_status ask(tdm_call *call, void *self)
+{
+    tdm_actor *other;
+    tdm_ref *ref = NULL;
+    int64_t total = 0;
+    tdm_status status;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "h", &other));
+    status = tdm_actor_call(other, "add", &ref, "i", (int64_t)5);
+    if (status == TDM_OK) {
+        status = tdm_get(ref, PATIENCE_MS, "i", &total);
+    }
+    tdm_ref_release(ref);
+    tdm_actor_destroy(other);
+    TDM_TRY(status);
+    return tdm_call_reply(call, "i", total);
+}
+
+TDM_ACTOR_CLASS(asker, .methods = {{"ask", ask}});
+
+/* Its handle arrives on a node whose daemon, like the store, has never heard of it. */
+static void a_handle_may_be_faster_than_its_actor(void **state)
+{
+    const struct tdm_actor_options whole = {.resources = {{"disk", 2}}};
+    struct tdm_runtime_info here;
+    struct tdm_actor_options there = {.scheduling = TDM_SCHEDULE_NODE};
+    tdm_actor *holders[2] = {world_create(runtime, &whole), world_create(runtime, &whole)};
+    tdm_actor *waiting;
+    tdm_actor *asker;
+    tdm_ref *ref;
+    struct tdm_actor_info info;
+    int64_t total;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &here);
+    tdm_actor_describe(holders[0], &info);
+    if (strcmp(info.node_id, here.node_id) == 0) {
+        tdm_actor_describe(holders[1], &info);
+    }
+    there.node_id = info.node_id;
+    assert_int_equal(tdm_actor_create(runtime, "asker", &there, &asker, ""), TDM_OK);
+    assert_int_equal(tdm_actor_create(runtime, "tester", &whole, &waiting, ""), TDM_OK);
+    assert_int_equal(tdm_actor_call(asker, "ask", &ref, "h", waiting), TDM_OK);
+    assert_int_equal(tdm_get(ref, 100, ""), TDM_E_TIMEOUT); /* no room for it yet */
+    assert_int_equal(tdm_actor_kill(holders[0], PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &total), TDM_OK);
+    assert_int_equal(total, 5);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(holders[0]);
+    tdm_actor_destroy(holders[1]);
+    tdm_actor_destroy(waiting);
+    tdm_actor_destroy(asker);
+}
+
 static void a_far_constructor_fails_with_its_words(void **state)
 {
     tdm_placement_group *group = spread();
@@ -242,6 +297,7 @@ int main(void)
         cmocka_unit_test(lists_are_of_both_nodes),
         cmocka_unit_test(a_wrong_token_is_refused),
         cmocka_unit_test(actors_lie_on_both_and_call_across),
+        cmocka_unit_test(a_handle_may_be_faster_than_its_actor),
         cmocka_unit_test(a_far_constructor_fails_with_its_words),
         cmocka_unit_test(a_far_actor_can_be_killed_while_it_starts),
         cmocka_unit_test(a_killed_daemon_is_noticed_and_named),
