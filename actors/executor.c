@@ -538,12 +538,17 @@ static void work(struct tdm__executor *executor)
 struct look {
     struct tdm__loop *loop;
     int rounds_left;
+    bool abandoned; /* nobody waits for it any more: it frees itself */
 };
 
 static void on_look(void *arg)
 {
     struct look *look = arg;
 
+    if (look->abandoned) {
+        free(look);
+        return;
+    }
     look->rounds_left--;
     if (look->rounds_left > 0 && tdm__loop_post(look->loop, on_look, look) != TDM_OK) {
         look->rounds_left = 0;
@@ -562,11 +567,18 @@ static bool look_is_over(void *arg)
  * the second when all that this poll has found is done. */
 static bool has_drained(struct tdm__executor *executor)
 {
-    struct look look = {executor->loop, 2};
+    struct look *look = calloc(1, sizeof(*look));
     uint64_t before = executor->arrivals_count;
 
-    if (tdm__loop_post(executor->loop, on_look, &look) == TDM_OK) {
-        (void)tdm__loop_run(executor->loop, look_is_over, &look, TDM__NEVER);
+    if (look == NULL) {
+        return is_empty(executor);
+    }
+    *look = (struct look){executor->loop, 2, false};
+    if (tdm__loop_post(executor->loop, on_look, look) != TDM_OK ||
+        tdm__loop_run(executor->loop, look_is_over, look, TDM__NEVER) == TDM_OK) {
+        free(look);
+    } else {
+        look->abandoned = true;
     }
     return executor->arrivals_count == before && is_empty(executor);
 }
