@@ -66,6 +66,12 @@ tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runti
     return tdm_runtime_start(&options, runtime_out);
 }
 
+bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word)
+{
+    return strcmp(actor->name, word) == 0 ||
+           (strlen(word) >= 4 && strncmp(actor->id, word, strlen(word)) == 0);
+}
+
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status)
 {
     int code = status == TDM_OK ? TDM__EXIT_DONE : tdm__command_failed(status);

@@ -5,7 +5,8 @@
 
 #include "cli/command.h"
 
-#include <tandem/runtime.h>
+#include <stdbool.h>
+#include <tandem/state.h>
 
 /* What a command may wait for an answer. */
 enum { TDM__CLUSTER_MS = 5000 };
@@ -13,6 +14,8 @@ enum { TDM__CLUSTER_MS = 5000 };
 /* Joins the node of --address, of TANDEM_ADDRESS, or the only one of this user on this machine.
  * Never starts one. */
 tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out);
+/* Is the actor called so, or does its id begin so (at least 4 digits)? */
+bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word);
 /* Leaves it; returns the exit code, having printed what went wrong if `status` is a failure. */
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status);
 

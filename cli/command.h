@@ -39,6 +39,7 @@ struct tdm__command {
 extern const struct tdm__command tdm__command_run;
 extern const struct tdm__command tdm__command_plan;
 extern const struct tdm__command tdm__command_info;
+extern const struct tdm__command tdm__command_kill;
 extern const struct tdm__command tdm__command_list;
 extern const struct tdm__command tdm__command_logs;
 extern const struct tdm__command tdm__command_status;

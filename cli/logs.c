@@ -32,14 +32,6 @@ struct reading {
 
 /* ---- who -------------------------------------------------------------------------------- */
 
-/* By name, or by the beginning of its id; of several with the name the newest, which is last.
- */
-static bool matches(const struct tdm_actor_state *actor, const char *word)
-{
-    return strcmp(actor->name, word) == 0 ||
-           (strlen(word) >= 4 && strncmp(actor->id, word, strlen(word)) == 0);
-}
-
 static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct reading *reading)
 {
     const struct tdm_actor_state *actors;
@@ -48,7 +40,8 @@ static tdm_status find_actor(tdm_runtime *runtime, const char *word, struct read
 
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
     for (uint32_t i = 0; i < count; i++) {
-        if (matches(&actors[i], word)) {
+        if (tdm__cluster_is_meant(&actors[i],
+                                  word)) { /* of several the newest, which is last */
             found = &actors[i];
         }
     }

@@ -119,6 +119,39 @@ static void top_tells_what_is_called(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void actors_are_killed_by_name_or_id(void **state)
+{
+    tdm_actor *actors[2] = {make_speaker("prey/1"), make_speaker("prey/2")};
+    struct tdm_actor_info info;
+    char words[80];
+    tdm_ref *ref;
+
+    (void)state;
+    tdm_actor_describe(actors[1], &info);
+    assert_int_equal(tandem("kill prey/1 nobody"), 1);
+    assert_non_null(strstr(said, "no actor has the name \"nobody\""));
+    assert_int_equal(tdm_actor_call(actors[0], "say", &ref, "s", "I live"), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    tdm_ref_release(ref);
+    (void)snprintf(words, sizeof(words), "kill prey/1 %.8s", info.id);
+    assert_int_equal(tandem(words), 0);
+    assert_non_null(strstr(said, "killed prey/1 ("));
+    assert_non_null(strstr(said, "killed prey/2 ("));
+    for (int i = 0; i < 2; i++) {
+        tdm_status status = tdm_actor_call(actors[i], "say", &ref, "s", "word");
+
+        if (status == TDM_OK) {
+            status = tdm_get(ref, PATIENCE_MS, "");
+            tdm_ref_release(ref);
+        }
+        assert_int_equal(status, TDM_E_ACTOR_DIED);
+        tdm_actor_destroy(actors[i]);
+    }
+    assert_int_equal(tandem("kill prey/1"), 1);
+    assert_non_null(strstr(said, "actor prey/1 died: node "));
+    assert_int_equal(tandem("kill"), 2);
+}
+
 static void what_cannot_be_written_is_a_failure(void **state)
 {
     (void)state;
@@ -264,6 +297,7 @@ int main(void)
         cmocka_unit_test(top_tells_what_is_called),
         cmocka_unit_test(the_living_come_first),
         cmocka_unit_test(what_cannot_be_written_is_a_failure),
+        cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),

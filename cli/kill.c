@@ -1,0 +1,107 @@
+/* kill.c - `tandem kill`: ends actors at once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/runtime.h"
+#include "cli/cluster.h"
+#include "runtime/error.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct tdm__option options[] = {{"--address", true, NULL}, {NULL, false, NULL}};
+
+/* The one living actor that is meant; NULL, and why, where it is not one. */
+static const struct tdm_actor_state *choose(const struct tdm_actor_state *actors,
+                                            uint32_t count, const char *word)
+{
+    const struct tdm_actor_state *found = NULL;
+    const struct tdm_actor_state *dead = NULL;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (!tdm__cluster_is_meant(&actors[i], word)) {
+            continue;
+        }
+        if (strcmp(actors[i].state, "DEAD") == 0) {
+            dead = &actors[i];
+        } else if (found != NULL) {
+            (void)tdm__fail(TDM_E_INVAL,
+                            "\"%s\" may be %.12s or %.12s: give more digits of the id", word,
+                            found->id, actors[i].id);
+            return NULL;
+        } else {
+            found = &actors[i];
+        }
+    }
+    if (found == NULL && dead != NULL) {
+        (void)tdm__fail(TDM_E_STATE, "%.*s", (int)strcspn(dead->death_cause, "\n"),
+                        dead->death_cause);
+    } else if (found == NULL) {
+        (void)tdm__fail(TDM_E_NOT_FOUND,
+                        "no actor has the name \"%s\", or an id that begins so; see: tandem "
+                        "list actors",
+                        word);
+    }
+    return found;
+}
+
+static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
+{
+    struct tdm__id id;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__id_parse(actor->id, &id));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "b", (const void *)id.bytes, sizeof(id.bytes));
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(runtime, "actor.kill", tdm_writer_bytes(writer),
+                                  TDM__CLUSTER_MS, NULL);
+    }
+    tdm_writer_destroy(writer);
+    if (status == TDM_OK) {
+        (void)printf("killed %s (%.12s, pid %lld on %s)\n",
+                     actor->name[0] != '\0' ? actor->name : actor->class_name, actor->id,
+                     (long long)actor->pid, actor->node_name);
+    }
+    return status;
+}
+
+static tdm_status end_all(tdm_runtime *runtime, const struct tdm__words *words)
+{
+    const struct tdm_actor_state *actors;
+    const struct tdm_actor_state *chosen[TDM__WORDS_MAX];
+    uint32_t count;
+    tdm_status status = TDM_OK;
+
+    TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
+    for (uint32_t i = 0; status == TDM_OK && i < words->rest_count; i++) {
+        chosen[i] =
+            choose(actors, count, words->rest[i]); /* all of them, before one is killed */
+        status = chosen[i] == NULL ? TDM_E_INVAL : TDM_OK;
+    }
+    for (uint32_t i = 0; status == TDM_OK && i < words->rest_count; i++) {
+        status = end(runtime, chosen[i]);
+    }
+    tdm_list_free(actors);
+    return status;
+}
+
+static int run(const struct tdm__words *words)
+{
+    tdm_runtime *runtime;
+    tdm_status status = tdm__cluster_join(words, &runtime);
+
+    return status == TDM_OK ? tdm__cluster_leave(runtime, end_all(runtime, words))
+                            : tdm__command_failed(status);
+}
+
+const struct tdm__command tdm__command_kill = {
+    .name = "kill",
+    .summary = "end actors at once",
+    .help = "usage: tandem kill ACTOR... [--address ADDRESS]\n\n"
+            "ACTOR is a name, or at least 4 digits of an id; `tandem list actors` tells both.\n"
+            "Its process gets SIGKILL; it is not restarted, and calls in flight fail.\n\n"
+            "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .options = options,
+    .rest_min = 1,
+    .rest_max = TDM__WORDS_MAX,
+    .run = run};
