@@ -1,5 +1,6 @@
 /* state.c - lists of what is in the cluster, asked of the node and laid out for C. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/list.h"
 #include "actors/runtime.h"
 #include "runtime/error.h"
 
@@ -222,6 +223,38 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
     }
     *nodes_out = nodes;
     *nodes_count_out = tdm_value_count(rows);
+    return TDM_OK;
+}
+
+/* ---- objects ---------------------------------------------------------------------------- */
+
+tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
+                            const struct tdm_object_state **objects_out,
+                            uint32_t *objects_count_out, struct tdm_list_missing *missing_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *answer;
+    const tdm_value *rows;
+    struct tdm_object_state *objects;
+
+    TDM_TRY(ask(runtime, "objects", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*objects), &list, &filler));
+    answer = tdm_document_root(document);
+    rows = tdm_value_at(answer, 0);
+    objects = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        tdm__object_row_read(tdm_value_at(rows, i), &objects[i]);
+    }
+    *objects_out = objects;
+    *objects_count_out = tdm_value_count(rows);
+    if (missing_out != NULL) {
+        *missing_out = (struct tdm_list_missing){
+            .nodes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 1), 0),
+            .processes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 2), 0),
+            .rows = tdm_value_uint(tdm_value_at(answer, 3), 0)};
+    }
     return TDM_OK;
 }
 

@@ -185,6 +185,82 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct wish *wish)
     return status;
 }
 
+/* ---- objects ---------------------------------------------------------------------------- */
+
+static json_t *object_json(const struct tdm_object_state *object)
+{
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "id", object->id,
+        "owner", object->owner, "owner_name", object->owner_name, "node_id", object->node_id,
+        "node_name", object->node_name, "where", object->where, "pid", (json_int_t)object->pid,
+        "size_bytes", (json_int_t)object->size_bytes, "age_ms", (json_int_t)object->age_ms,
+        "holders_count", (json_int_t)object->holders_count, "borrowers_count",
+        (json_int_t)object->borrowers_count, "readers_count",
+        (json_int_t)object->readers_count);
+
+    return json != NULL ? json : json_pack("{s:s}", "id", object->id); /* not UTF-8 */
+}
+
+static void add_object(struct tdm__table *table, const struct tdm_object_state *object)
+{
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, object->id[0] == '\0' ? "-" : object->id);
+    tdm__table_add(table, "%s", object->owner_name);
+    tdm__table_add_pid(table, object->pid);
+    tdm__table_add(table, "%s", object->node_name);
+    tdm__table_add(table, "%s", object->where);
+    tdm__table_add(table, "%lld", (long long)object->size_bytes);
+    tdm__table_add(table, "%u", object->holders_count);
+    tdm__table_add(table, "%u", object->borrowers_count);
+    tdm__table_add(table, "%u", object->readers_count);
+    tdm__table_add(table, "%.1f s", (double)object->age_ms / 1000);
+}
+
+static void tell_missing(const struct tdm_list_missing *missing)
+{
+    if (missing->nodes > 0) {
+        (void)fprintf(stderr, "tandem: %u nodes did not answer\n", missing->nodes);
+    }
+    if (missing->processes > 0) {
+        (void)fprintf(stderr, "tandem: %u processes did not answer\n", missing->processes);
+    }
+    if (missing->rows > 0) {
+        (void)fprintf(stderr, "tandem: %llu objects more, of processes that have over 10,000\n",
+                      (unsigned long long)missing->rows);
+    }
+}
+
+static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
+{
+    static const char *const titles[] = {"ID",      "OWNER", "PID",     "NODE",
+                                         "WHERE",   "SIZE",  "HOLDERS", "BORROWERS",
+                                         "READERS", "AGE",   NULL};
+    const struct tdm_object_state *objects;
+    uint32_t count;
+    struct tdm_list_missing missing;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_objects(runtime, TDM__CLUSTER_MS, &objects, &count, &missing));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            add_object(table, &objects[i]);
+            (void)json_array_append_new(array, object_json(&objects[i]));
+        }
+        tdm__table_print(table, wish->as_json ? NULL : stdout);
+        if (wish->as_json) {
+            print_json(array);
+        } else {
+            json_decref(array);
+        }
+        tell_missing(&missing);
+    }
+    tdm_list_free(objects);
+    return status;
+}
+
 /* ---- nodes ------------------------------------------------------------------------------ */
 
 static void add_node(struct tdm__table *table, json_t *array, const struct tdm_node_state *node)
@@ -291,7 +367,10 @@ static int run(const struct tdm__words *words)
     static const struct {
         const char *kind;
         tdm_status (*list)(tdm_runtime *runtime, const struct wish *wish);
-    } kinds[] = {{"actors", list_actors}, {"nodes", list_nodes}, {"groups", list_groups}};
+    } kinds[] = {{"actors", list_actors},
+                 {"objects", list_objects},
+                 {"nodes", list_nodes},
+                 {"groups", list_groups}};
     const struct wish wish = {.as_json = tdm__option_value(words, "--json") != NULL,
                               .live_only = tdm__option_value(words, "--live") != NULL};
 
@@ -306,16 +385,19 @@ static int run(const struct tdm__words *words)
         return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
     }
-    (void)fprintf(stderr, "tandem: there is no list of \"%s\": actors, nodes or groups\n",
+    (void)fprintf(stderr,
+                  "tandem: there is no list of \"%s\": actors, objects, nodes or groups\n",
                   words->rest[0]);
     return TDM__EXIT_USAGE;
 }
 
 const struct tdm__command tdm__command_list = {
     .name = "list",
-    .summary = "list actors, nodes or groups of a running cluster",
-    .help = "usage: tandem list actors|nodes|groups [--live] [--json] [--address ADDRESS]\n\n"
+    .summary = "list actors, objects, nodes or groups of a running cluster",
+    .help = "usage: tandem list actors|objects|nodes|groups [--live] [--json] [--address "
+            "ADDRESS]\n\n"
             "  actors     all that live, and the last ones that died, with the reason\n"
+            "  objects    values that others know, and large ones: where, and who holds them\n"
             "  nodes      with what they have, and how much of it is free\n"
             "  groups     placement groups, a line a bundle\n\n"
             "  --live     without the actors that have died\n"

@@ -1,4 +1,4 @@
-/* ask_workers.c - one question to every worker of a node. */
+/* ask_workers.c - one question to every worker of a node, or to every process. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/ask_workers.h"
 
@@ -10,10 +10,12 @@
 #include <string.h>
 
 struct asking {
-    void (*each)(void *arg, const struct tdm__asked_worker *worker, struct tdm_bytes answer);
-    void (*done)(void *arg);
+    struct tdm__request request; /* while it is asked */
+    tdm__asked_each *each;
+    tdm__asked_done *done;
     void *arg;
-    uint32_t pending;
+    uint32_t pending; /* one of them until all have been asked */
+    uint32_t silent_count;
 };
 
 struct question {
@@ -25,7 +27,7 @@ static void one_less(struct asking *asking)
 {
     asking->pending--;
     if (asking->pending == 0) {
-        asking->done(asking->arg);
+        asking->done(asking->arg, asking->silent_count);
         free(asking);
     }
 }
@@ -37,51 +39,86 @@ static void on_answer(void *arg, struct tdm__reply *reply)
 
     if (reply->status == TDM_OK) {
         asking->each(asking->arg, &question->worker, reply->packed);
+    } else if (reply->status != TDM_E_CLOSED) { /* it has left: nothing is missing */
+        asking->silent_count++;
     }
     free(question);
     one_less(asking);
 }
 
-static void ask(struct asking *asking, const struct actor_entry *entry,
-                const struct tdm__request *request)
+static void ask(struct asking *asking, struct tdm__conn *conn,
+                const struct tdm__asked_worker *worker)
 {
-    struct question *question = calloc(1, sizeof(*question));
+    struct question *question = malloc(sizeof(*question));
 
-    if (question == NULL) {
-        return;
+    if (question != NULL) {
+        *question = (struct question){asking, *worker};
+        if (tdm__conn_call(conn, &asking->request, on_answer, question, NULL) == TDM_OK) {
+            asking->pending++;
+            return;
+        }
     }
-    question->asking = asking;
-    question->worker.pid = entry->worker->pid;
-    (void)tdm__id_text(&entry->spec->id, question->worker.actor);
-    memcpy(question->worker.class_name, entry->spec->class_name, TDM__ACTOR_NAME_BYTES);
-    memcpy(question->worker.name, entry->spec->name, TDM__ACTOR_NAME_BYTES);
-    if (tdm__conn_call(entry->worker->conn, request, on_answer, question, NULL) == TDM_OK) {
-        asking->pending++;
-    } else {
-        free(question);
+    free(question);
+    asking->silent_count++;
+}
+
+static void ask_actors(struct asking *asking, const struct tdm__node *node)
+{
+    for (const struct actor_entry *entry = node->actors->all; entry != NULL;
+         entry = entry->next) {
+        struct tdm__asked_worker worker = {.pid = 0};
+
+        if (entry->state != ACTOR_ALIVE || entry->worker == NULL ||
+            entry->worker->conn == NULL) {
+            continue;
+        }
+        worker.pid = entry->worker->pid;
+        (void)tdm__id_text(&entry->spec->id, worker.actor);
+        memcpy(worker.class_name, entry->spec->class_name, TDM__ACTOR_NAME_BYTES);
+        memcpy(worker.name, entry->spec->name, TDM__ACTOR_NAME_BYTES);
+        ask(asking, entry->worker->conn, &worker);
     }
 }
 
-tdm_status tdm__ask_workers(struct tdm__node *node, const char *method, int64_t timeout_ms,
-                            void (*each)(void *arg, const struct tdm__asked_worker *worker,
-                                         struct tdm_bytes answer),
-                            void (*done)(void *arg), void *arg)
+static void ask_process(void *arg, struct tdm__conn *conn)
 {
-    struct tdm__request request = {
+    const struct tdm__identity *peer = tdm__conn_peer(conn);
+
+    if (peer->kind == TDM__PEER_WORKER || peer->kind == TDM__PEER_DRIVER) {
+        ask(arg, conn, &(struct tdm__asked_worker){.pid = peer->pid});
+    }
+}
+
+static struct tdm__request question_of(const char *method, int64_t timeout_ms)
+{
+    return (struct tdm__request){
         .method = method, .packed = {"\x90", 1}, .deadline_ms = tdm__deadline_in(timeout_ms)};
+}
+
+tdm_status tdm__ask_workers(struct tdm__node *node, const char *method, int64_t timeout_ms,
+                            tdm__asked_each *each, tdm__asked_done *done, void *arg)
+{
     struct asking *asking = calloc(1, sizeof(*asking));
 
     if (asking == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a question to all workers");
     }
-    *asking = (struct asking){each, done, arg, 1}; /* one until all have been asked */
-    for (const struct actor_entry *entry = node->actors->all; entry != NULL;
-         entry = entry->next) {
-        if (entry->state == ACTOR_ALIVE && entry->worker != NULL &&
-            entry->worker->conn != NULL) {
-            ask(asking, entry, &request);
-        }
+    *asking = (struct asking){question_of(method, timeout_ms), each, done, arg, 1, 0};
+    ask_actors(asking, node);
+    one_less(asking);
+    return TDM_OK;
+}
+
+tdm_status tdm__ask_processes(struct tdm__node *node, const char *method, int64_t timeout_ms,
+                              tdm__asked_each *each, tdm__asked_done *done, void *arg)
+{
+    struct asking *asking = calloc(1, sizeof(*asking));
+
+    if (asking == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a question to all processes");
     }
+    *asking = (struct asking){question_of(method, timeout_ms), each, done, arg, 1, 0};
+    tdm__rpc_each(node->rpc, ask_process, asking);
     one_less(asking);
     return TDM_OK;
 }

@@ -246,8 +246,9 @@ static void on_worker_metrics(void *arg, const struct tdm__asked_worker *worker,
     }
 }
 
-static void on_workers_done(void *arg)
+static void on_workers_done(void *arg, uint32_t silent_count)
 {
+    (void)silent_count;
     one_less(arg);
 }
 

@@ -8,9 +8,11 @@
 struct actor_entry;
 
 /* Rows are maps, read by actors/state.c:
- *   "state.list" (kind)   of the whole cluster; kind: "actors", "nodes", "groups"
- *                         answer: ([row …], nodes that did not answer)
- *   "state.here" (kind)   of this node alone; answer: [row …] */
+ *   "state.list" (kind)   of the whole cluster; kind: "actors", "objects", "nodes", "groups"
+ *                         answer: ([row …], nodes, and processes, that did not answer, rows
+ *                         that were left out)
+ *   "state.here" (kind)   of this node alone, actors or objects; answer: a part, ([row …],
+ *                         processes that did not answer, rows that were left out) */
 extern const struct tdm__service_ops tdm__state_service;
 
 tdm_status tdm__node_state_create(struct tdm__node *node);
@@ -34,12 +36,19 @@ struct tdm__node_state {
 /* `text`: why it died; NULL while it has not. */
 void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
                             const char *text);
-/* All of this node, the dead ones too. */
+/* A part: all of this node, the dead ones too. */
 void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node);
 /* What cannot be read is left out: `records` hold node/… and free/…, or group/… . */
 void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *records,
                             uint32_t records_count);
 void tdm__state_write_groups(tdm_writer *writer, const struct tdm__record *records,
                              uint32_t records_count);
+
+/* ---- objects (state_objects.c) ---------------------------------------------------------- */
+
+/* Asks the processes of this node for theirs: a part, or a failure, to fn(arg, …), once, maybe
+ * before this returns and maybe while the node stops: `arg` outlives it. */
+typedef void tdm__state_part_fn(void *arg, tdm_status status, struct tdm_bytes part);
+void tdm__state_gather_objects(struct tdm__node *node, tdm__state_part_fn *fn, void *arg);
 
 #endif

@@ -156,6 +156,7 @@ void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
     for (uint32_t i = 0; i < ended_max; i++) {
         count += state->ended[i].bytes != NULL ? 1 : 0;
     }
+    tdm_write_array(writer, 3); /* a part */
     tdm_write_array(writer, count);
     for (uint32_t i = 0; i < ended_max; i++) { /* oldest first */
         uint32_t at = (state->ended_next + i) % ended_max;
@@ -171,6 +172,8 @@ void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
             tdm__state_write_actor(writer, entry, NULL);
         }
     }
+    tdm_write_uint(writer, 0); /* processes that did not answer */
+    tdm_write_uint(writer, 0); /* rows that were left out */
 }
 
 /* ---- records of the store --------------------------------------------------------------- */

@@ -66,6 +66,7 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
 struct gathering {
     struct tdm__node *node;
     struct tdm__incoming *incoming;
+    const char *kind;
     const char *const *patterns; /* of the records that are read first */
     uint32_t patterns_count;
     uint32_t tries_count;
@@ -75,95 +76,9 @@ struct gathering {
     uint32_t rows_count;
     uint32_t pending;
     uint32_t missing;
+    uint64_t silent; /* processes of the others */
+    uint64_t left_out;
 };
-
-static void add_rows(struct gathering *gathering, struct tdm_bytes packed)
-{
-    tdm_document *document;
-    const tdm_value *rows;
-
-    if (tdm_document_parse(packed, &document) != TDM_OK) {
-        gathering->missing++;
-        return;
-    }
-    rows = tdm_document_root(document);
-    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
-        tdm_write_value(gathering->rows, tdm_value_at(rows, i));
-        gathering->rows_count++;
-    }
-    tdm_document_destroy(document);
-}
-
-static void answer(struct gathering *gathering)
-{
-    struct tdm_bytes rows = tdm_writer_bytes(gathering->rows);
-    tdm_writer *writer;
-
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(gathering->incoming, TDM_E_NOMEM, tdm_error_detail());
-    } else {
-        tdm_write_array(writer, 2);
-        tdm_write_array(writer, gathering->rows_count);
-        tdm_write_packed(writer, rows);
-        tdm_write_uint(writer, gathering->missing);
-        tdm__incoming_reply(gathering->incoming, tdm_writer_bytes(writer), NULL, 0);
-        tdm_writer_destroy(writer);
-    }
-    tdm_writer_destroy(gathering->rows);
-    free(gathering);
-}
-
-static void on_rows(void *arg, struct tdm__reply *reply)
-{
-    struct gathering *gathering = arg;
-
-    if (reply->status == TDM_OK) {
-        add_rows(gathering, reply->packed);
-    } else {
-        gathering->missing++;
-    }
-    gathering->pending--;
-    if (gathering->pending == 0) {
-        answer(gathering);
-    }
-}
-
-static void add_own_rows(struct gathering *gathering)
-{
-    tdm_writer *writer;
-
-    if (tdm_writer_create(&writer) == TDM_OK) {
-        tdm__state_write_actors(writer, gathering->node);
-        add_rows(gathering, tdm_writer_bytes(writer));
-        tdm_writer_destroy(writer);
-    }
-}
-
-/* Asks the other nodes for their actors. */
-static void ask_nodes(struct gathering *gathering, const struct tdm__record *records,
-                      uint32_t records_count)
-{
-    static const uint8_t kind[] = "\x91\xa6"
-                                  "actors";
-    struct tdm__node *node = gathering->node;
-    struct tdm__node_record other;
-
-    gathering->pending = 1; /* itself */
-    add_own_rows(gathering);
-    for (uint32_t i = 0; i < records_count; i++) {
-        if (tdm__node_record_read(&records[i], &other) == TDM_OK &&
-            !tdm__id_equal(&other.id, &node->record.id)) {
-            gathering->pending++;
-            tdm__node_forward(node, &other.id, "state.here",
-                              (struct tdm_bytes){kind, sizeof(kind) - 1},
-                              tdm__deadline_in(PEER_MS), on_rows, gathering);
-        }
-    }
-    gathering->pending--;
-    if (gathering->pending == 0) {
-        answer(gathering);
-    }
-}
 
 static tdm_status gathering_create(struct tdm__node *node, struct tdm__incoming *incoming,
                                    struct gathering **gathering_out)
@@ -185,6 +100,124 @@ static void gathering_fails(struct gathering *gathering, tdm_status status)
     tdm__incoming_fail(gathering->incoming, status, tdm_error_detail());
     tdm_writer_destroy(gathering->rows);
     free(gathering);
+}
+
+static void add_part(struct gathering *gathering, struct tdm_bytes packed)
+{
+    tdm_document *document;
+    const tdm_value *part;
+    const tdm_value *rows;
+
+    if (tdm_document_parse(packed, &document) != TDM_OK) {
+        gathering->missing++;
+        return;
+    }
+    part = tdm_document_root(document);
+    rows = tdm_value_at(part, 0);
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        tdm_write_value(gathering->rows, tdm_value_at(rows, i));
+        gathering->rows_count++;
+    }
+    gathering->silent += tdm_value_uint(tdm_value_at(part, 1), 0);
+    gathering->left_out += tdm_value_uint(tdm_value_at(part, 2), 0);
+    tdm_document_destroy(document);
+}
+
+static void answer(struct gathering *gathering)
+{
+    struct tdm_bytes rows = tdm_writer_bytes(gathering->rows);
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(gathering->incoming, TDM_E_NOMEM, tdm_error_detail());
+    } else {
+        tdm_write_array(writer, 4);
+        tdm_write_array(writer, gathering->rows_count);
+        tdm_write_packed(writer, rows);
+        tdm_write_uint(writer, gathering->missing);
+        tdm_write_uint(writer, gathering->silent);
+        tdm_write_uint(writer, gathering->left_out);
+        tdm__incoming_reply(gathering->incoming, tdm_writer_bytes(writer), NULL, 0);
+        tdm_writer_destroy(writer);
+    }
+    tdm_writer_destroy(gathering->rows);
+    free(gathering);
+}
+
+static void one_less(struct gathering *gathering)
+{
+    gathering->pending--;
+    if (gathering->pending == 0) {
+        answer(gathering);
+    }
+}
+
+static void on_part(void *arg, tdm_status status, struct tdm_bytes part)
+{
+    struct gathering *gathering = arg;
+
+    if (status == TDM_OK) {
+        add_part(gathering, part);
+    } else {
+        gathering->missing++;
+    }
+    one_less(gathering);
+}
+
+static void on_reply(void *arg, struct tdm__reply *reply)
+{
+    on_part(arg, reply->status, reply->packed);
+}
+
+/* This node's own part of the list. */
+static void make_part(struct tdm__node *node, const char *kind, tdm__state_part_fn *fn,
+                      void *arg)
+{
+    tdm_writer *writer;
+
+    if (strcmp(kind, "objects") == 0) {
+        tdm__state_gather_objects(node, fn, arg);
+    } else if (tdm_writer_create(&writer) != TDM_OK) {
+        fn(arg, TDM_E_NOMEM, (struct tdm_bytes){NULL, 0});
+    } else {
+        tdm__state_write_actors(writer, node);
+        fn(arg, tdm_writer_status(writer), tdm_writer_bytes(writer));
+        tdm_writer_destroy(writer);
+    }
+}
+
+static void ask_others(struct gathering *gathering, const struct tdm__record *records,
+                       uint32_t records_count, struct tdm_bytes question)
+{
+    struct tdm__node *node = gathering->node;
+    struct tdm__node_record other;
+
+    for (uint32_t i = 0; i < records_count; i++) {
+        if (tdm__node_record_read(&records[i], &other) == TDM_OK &&
+            !tdm__id_equal(&other.id, &node->record.id)) {
+            gathering->pending++;
+            tdm__node_forward(node, &other.id, "state.here", question,
+                              tdm__deadline_in(PEER_MS), on_reply, gathering);
+        }
+    }
+}
+
+/* Each node has its part of the list. */
+static void ask_nodes(struct gathering *gathering, const struct tdm__record *records,
+                      uint32_t records_count)
+{
+    tdm_writer *question;
+
+    if (tdm_writer_create(&question) != TDM_OK) {
+        gathering_fails(gathering, TDM_E_NOMEM);
+        return;
+    }
+    (void)tdm_pack(question, "s", gathering->kind);
+    gathering->pending = 2; /* itself, and one until all have been asked */
+    make_part(gathering->node, gathering->kind, on_part, gathering);
+    ask_others(gathering, records, records_count, tdm_writer_bytes(question));
+    one_less(gathering);
+    tdm_writer_destroy(question);
 }
 
 static void read_records(struct gathering *gathering)
@@ -232,12 +265,13 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
         gathering_fails(gathering, status);
         return;
     }
+    tdm_write_array(writer, 1); /* a part, of which nothing is missing */
     if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
         tdm__state_write_groups(writer, records, records_count);
     } else {
         tdm__state_write_nodes(writer, records, records_count);
     }
-    add_rows(gathering, tdm_writer_bytes(writer));
+    add_part(gathering, tdm_writer_bytes(writer));
     tdm_writer_destroy(writer);
     answer(gathering);
 }
@@ -254,6 +288,7 @@ struct beginning {
 
 static const struct beginning beginnings[] = {
     {"actors", {"node/*"}, 1, on_node_records},
+    {"objects", {"node/*"}, 1, on_node_records},
     {"nodes", {"node/*", "free/*"}, 2, on_records},
     {"groups", {"group/*"}, 1, on_records},
 };
@@ -268,6 +303,7 @@ static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming, c
     }
     for (size_t i = 0; i < sizeof(beginnings) / sizeof(beginnings[0]); i++) {
         if (strcmp(kind, beginnings[i].kind) == 0) {
+            gathering->kind = beginnings[i].kind;
             gathering->patterns = beginnings[i].patterns;
             gathering->patterns_count = beginnings[i].patterns_count;
             gathering->on_records = beginnings[i].on_records;
@@ -280,17 +316,13 @@ static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming, c
     gathering_fails(gathering, TDM_E_INVAL);
 }
 
-static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming)
+static void on_own_part(void *arg, tdm_status status, struct tdm_bytes part)
 {
-    tdm_writer *writer;
-
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
-        return;
+    if (status == TDM_OK) {
+        tdm__incoming_reply(arg, part, NULL, 0);
+    } else {
+        tdm__incoming_fail(arg, status, tdm_error_detail());
     }
-    tdm__state_write_actors(writer, node);
-    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-    tdm_writer_destroy(writer);
 }
 
 static void state_serve(void *self, struct tdm__incoming *incoming)
@@ -303,7 +335,7 @@ static void state_serve(void *self, struct tdm__incoming *incoming)
     } else if (strcmp(method, "state.list") == 0) {
         serve_list(self, incoming, kind);
     } else if (strcmp(method, "state.here") == 0) {
-        serve_here(self, incoming);
+        make_part(self, kind, on_own_part, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

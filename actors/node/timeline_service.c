@@ -42,9 +42,8 @@ static void on_worker(void *arg, const struct tdm__asked_worker *worker,
     gathering->actors_count++;
 }
 
-static void on_done(void *arg)
+static void answer(struct gathering *gathering)
 {
-    struct gathering *gathering = arg;
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
@@ -62,6 +61,12 @@ static void on_done(void *arg)
     free(gathering);
 }
 
+static void on_done(void *arg, uint32_t silent_count)
+{
+    (void)silent_count;
+    answer(arg);
+}
+
 static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming,
                        const char *question)
 {
@@ -75,7 +80,7 @@ static void serve_here(struct tdm__node *node, struct tdm__incoming *incoming,
     gathering->node = node;
     gathering->incoming = incoming;
     if (tdm__ask_workers(node, question, WORKER_MS, on_worker, on_done, gathering) != TDM_OK) {
-        on_done(gathering);
+        answer(gathering);
     }
 }
 

@@ -62,7 +62,8 @@ struct tdm__shared {
     LIST_ENTRY(tdm__shared) in_bucket;
     struct tdm__objects *objects; /* borrowed */
     struct tdm__id id;
-    tdm_ref *ref; /* which owns this */
+    tdm_ref *ref;    /* which owns this */
+    int64_t made_ms; /* since when it is shared */
 
     struct owner *owner; /* NULL: this process */
     TAILQ_ENTRY(tdm__shared) of_owner;

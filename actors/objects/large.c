@@ -91,6 +91,7 @@ static tdm_status create(tdm_runtime *runtime, size_t size_bytes, enum tdm__room
     tdm__memory_retain(memory);
     large->spilled = -1;
     large->size_bytes = size_bytes;
+    large->made_ms = tdm__clock_ms();
     large->owners_count = 1;
     TAILQ_INSERT_TAIL(&memory->values, large, link);
     *large_out = large;

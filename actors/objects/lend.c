@@ -98,6 +98,21 @@ void tdm__memory_use(tdm_runtime *runtime, struct tdm__memory_use *use_out)
     }
 }
 
+void tdm__lendings_count(struct tdm__memory *memory)
+{
+    const struct lending *lending;
+    struct tdm__large *large;
+
+    TAILQ_FOREACH(large, &memory->values, link)
+    {
+        large->readers_count = 0;
+    }
+    TAILQ_FOREACH(lending, &memory->lendings, link)
+    {
+        lending->large->readers_count++;
+    }
+}
+
 static tdm_status lend(struct tdm__large *large, struct tdm__conn *conn, uint64_t *id_out)
 {
     struct tdm__memory *memory = large->memory;

@@ -35,6 +35,11 @@ struct tdm__large {
     uint32_t owners_count;
     bool rests; /* one of its owners is a reference, which does not read it: with no other
                    owner it may be spilled */
+    int64_t made_ms;
+
+    /* Filled by each list of the objects (list.c). */
+    uint32_t readers_count;
+    bool is_listed;
 };
 
 void tdm__memory_retain(struct tdm__memory *memory);
@@ -42,7 +47,9 @@ void tdm__memory_release(struct tdm__memory *memory);
 
 /* Documents are destroyed on any thread, and some after the runtime has stopped. */
 struct tdm__loop *tdm__loop_to_enter(void);
-/* lend.c: the end of the runtime; what is lent to that reader under that number, or NULL; the
+/* lend.c: how many processes read each value, into its `readers_count`. */
+void tdm__lendings_count(struct tdm__memory *memory);
+/* The end of the runtime; what is lent to that reader under that number, or NULL; the
  * reader's way to give it back. */
 void tdm__lendings_end(struct tdm__memory *memory);
 struct tdm__large *tdm__loan_find(struct tdm__memory *memory, const struct tdm__conn *conn,

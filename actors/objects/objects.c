@@ -2,8 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/internal.h"
 #include "actors/objects/large.h"
+#include "actors/objects/list.h"
 #include "actors/objects/pull.h"
 #include "runtime/assert.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 
 #include <stdio.h>
@@ -73,6 +75,7 @@ tdm_status tdm__shared_create(struct tdm__objects *objects, const struct tdm__id
     shared->objects = objects;
     shared->id = *id;
     shared->ref = ref;
+    shared->made_ms = tdm__clock_ms();
     LIST_INIT(&shared->loans);
     STAILQ_INIT(&shared->waiters);
     LIST_INSERT_HEAD(bucket_of(objects, id), shared, in_bucket);
@@ -347,6 +350,10 @@ bool tdm__objects_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
     }
     if (strcmp(tdm__incoming_method(incoming), "object.read") == 0) {
         tdm__pull_serve(runtime, incoming);
+        return true;
+    }
+    if (strcmp(tdm__incoming_method(incoming), "object.list") == 0) {
+        tdm__objects_list_serve(runtime, incoming);
         return true;
     }
     return tdm__owned_serve(runtime->objects, incoming);

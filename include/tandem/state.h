@@ -1,4 +1,4 @@
-/* state.h - what is in the cluster: nodes, actors, placement groups, as lists. */
+/* state.h - what is in the cluster: nodes, actors, objects, placement groups, as lists. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_STATE_H
 #define TANDEM_STATE_H
@@ -65,6 +65,37 @@ struct tdm_group_state {
     const struct tdm_bundle_state *bundles;
 };
 
+/* A value that a process owns and others know: by a reference that was passed on, or because
+ * they read it in shared memory.  Values that only their owner knows are listed if they are
+ * large. */
+struct tdm_object_state {
+    const char *id;         /* "" where no reference was passed on */
+    const char *owner;      /* id of the actor or driver */
+    const char *owner_name; /* an actor's name or class, a driver's program */
+    const char *node_id;    /* of the owner */
+    const char *node_name;
+    /* PENDING    not there yet
+     * FAILED     there is a failure instead
+     * INLINE     in the owner's own memory
+     * SHARED     in shared memory of the owner
+     * SPILLED    on disk
+     * ELSEWHERE  read in place where its maker has it, who lists it without an id */
+    const char *where;
+    int64_t pid;              /* of the owner */
+    int64_t size_bytes;       /* packed; 0 until it is there */
+    int64_t age_ms;           /* since it was packed, or a reference to it was passed on */
+    uint32_t holders_count;   /* in the owner: references, calls, documents */
+    uint32_t borrowers_count; /* processes that hold a reference to it */
+    uint32_t readers_count;   /* loans of it to processes that read it in place */
+};
+
+/* What a list lacks. */
+struct tdm_list_missing {
+    uint32_t nodes;     /* that did not answer in time */
+    uint32_t processes; /* of the others, that did not answer in time */
+    uint64_t rows;      /* a process lists 10,000 objects: how many there are beyond these */
+};
+
 /* Those that have died are listed as DEAD while their node remembers them (the last 512).
  * `missing_nodes_out` may be NULL. */
 TDM_API tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
@@ -73,6 +104,11 @@ TDM_API tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
 TDM_API tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
                                   const struct tdm_node_state **nodes_out,
                                   uint32_t *nodes_count_out);
+/* Each process tells of its own, and has 1 s for it.  `missing_out` may be NULL. */
+TDM_API tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
+                                    const struct tdm_object_state **objects_out,
+                                    uint32_t *objects_count_out,
+                                    struct tdm_list_missing *missing_out);
 /* Groups that hold their bundles. */
 TDM_API tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                    const struct tdm_group_state **groups_out,

@@ -97,6 +97,19 @@ void tdm__rpc_set_identity(struct tdm__rpc *rpc, const struct tdm__identity *sel
     rpc->self = *self;
 }
 
+void tdm__rpc_each(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
+                   void *arg)
+{
+    struct tdm__conn *conn;
+
+    TAILQ_FOREACH(conn, &rpc->conns, link)
+    {
+        if (tdm__conn_is_open(conn)) {
+            fn(arg, conn);
+        }
+    }
+}
+
 void tdm__rpc_serve(struct tdm__rpc *rpc, tdm__serve_fn *fn, void *arg)
 {
     rpc->serve = fn;

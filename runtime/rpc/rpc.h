@@ -145,6 +145,9 @@ void tdm__conn_unwatch_close(struct tdm__closer *closer);
 /* Told for each connection that a listener accepted, once it is authenticated. */
 typedef void tdm__accepted_fn(void *arg, struct tdm__conn *conn);
 void tdm__rpc_on_accepted(struct tdm__rpc *rpc, tdm__accepted_fn *fn, void *arg);
+/* Runs for each open connection, either side's; `fn` may call over it, but end none. */
+void tdm__rpc_each(struct tdm__rpc *rpc, void (*fn)(void *arg, struct tdm__conn *conn),
+                   void *arg);
 /* Ends it; never blocks.  What is queued is tried once more. on_closed is still told. */
 void tdm__conn_close(struct tdm__conn *conn);
 bool tdm__conn_is_open(const struct tdm__conn *conn); /* authenticated and not closing */

@@ -19,7 +19,8 @@ enum { DEPTH_MAX = 64, VALUES_MAX = 1 << 24 };
 struct tdm_document {
     void (*release)(void *arg); /* of what is borrowed; NULL if nothing is */
     void *release_arg;
-    size_t size_bytes; /* of this memory */
+    size_t size_bytes;   /* of this memory */
+    size_t packed_bytes; /* of what was parsed */
     const struct tdm_value **exts;
     uint32_t exts_count;
     struct tdm_value values[]; /* [0] is the root */
@@ -474,6 +475,7 @@ static tdm_status document_create(struct reader *reader, tdm_document **document
         places->data += -(uintptr_t)places->data % TDM__NDARRAY_ALIGNMENT;
     }
     document->size_bytes = size_bytes;
+    document->packed_bytes = reader->size_bytes;
     document->exts = places->exts;
     document->exts_count = counts->exts;
     *document_out = document;
@@ -528,6 +530,11 @@ void tdm_document_destroy(tdm_document *document)
 const tdm_value *tdm_document_root(const tdm_document *document)
 {
     return document->values;
+}
+
+size_t tdm__document_packed_bytes(const tdm_document *document)
+{
+    return document->packed_bytes;
 }
 
 const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out)

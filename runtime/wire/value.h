@@ -40,6 +40,9 @@ struct tdm_bytes tdm__value_ext(const tdm_value *value);
 /* All references and handles of a document, in the order packed.  Costs nothing. */
 const tdm_value *const *tdm__document_exts(const tdm_document *document, uint32_t *count_out);
 
+/* How long it was before it was parsed. */
+size_t tdm__document_packed_bytes(const tdm_document *document);
+
 /* ---- without copies --------------------------------------------------------------------- */
 
 /* tdm_document_parse(), but only strings are copied (for their NUL); bytes, references and

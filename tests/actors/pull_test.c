@@ -281,6 +281,31 @@ static void a_reference_is_fetched_once(void **state)
     assert_nothing_is_lent();
 }
 
+static void the_other_nodes_objects_are_listed(void **state)
+{
+    const struct tdm_object_state *objects;
+    struct tdm_list_missing missing;
+    struct tdm_runtime_info node;
+    tdm_ref *ref;
+    tdm_ref *inner;
+    uint32_t count;
+
+    (void)state;
+    tdm_runtime_describe(runtime, &node);
+    must(tdm_actor_call(far, "put", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    must(tdm_list_objects(runtime, PATIENCE_MS, &objects, &count, &missing));
+    assert_true(missing.nodes == 0 && missing.processes == 0);
+    assert_int_equal(count, 1);
+    assert_string_not_equal(objects[0].node_id, node.node_id);
+    assert_string_equal(objects[0].where, "SHARED");
+    assert_true((size_t)objects[0].size_bytes >= data_bytes);
+    tdm_list_free(objects);
+    tdm_ref_release(inner);
+    assert_nothing_is_lent();
+}
+
 static void large_items_cross_in_order(void **state)
 {
     tdm_stream *stream;
@@ -416,6 +441,7 @@ int main(void)
         cmocka_unit_test(large_arguments_and_results_cross),
         cmocka_unit_test(calls_behind_a_large_one_keep_their_order),
         cmocka_unit_test(a_reference_is_fetched_once),
+        cmocka_unit_test(the_other_nodes_objects_are_listed),
         cmocka_unit_test(large_items_cross_in_order),
         cmocka_unit_test(a_result_cut_midway_comes_again),
         cmocka_unit_test(a_maker_killed_midway_is_named),

@@ -210,6 +210,29 @@ static void the_oldest_values_go_to_disk_and_come_back(void **state)
     assert_int_equal(use.spilled_bytes, 0);
 }
 
+static void what_is_on_disk_is_listed(void **state)
+{
+    const struct tdm_object_state *objects;
+    uint64_t spilled_bytes = 0;
+    tdm_ref *refs[PIECES];
+    uint32_t count;
+
+    (void)state;
+    put_all(refs);
+    must(tdm_list_objects(runtime, PATIENCE_MS, &objects, &count, NULL));
+    assert_int_equal(count, PIECES);
+    for (uint32_t i = 0; i < count; i++) {
+        bool is_spilled = strcmp(objects[i].where, "SPILLED") == 0;
+
+        assert_true(is_spilled || strcmp(objects[i].where, "SHARED") == 0);
+        assert_string_equal(objects[i].id, "");
+        spilled_bytes += is_spilled ? (uint64_t)objects[i].size_bytes : 0;
+    }
+    assert_true(spilled_bytes > 0 && spilled_bytes == use_here().spilled_bytes);
+    tdm_list_free(objects);
+    release_all(refs);
+}
+
 static void another_process_reads_what_is_on_disk(void **state)
 {
     tdm_ref *refs[PIECES];
@@ -337,6 +360,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_oldest_values_go_to_disk_and_come_back),
+        cmocka_unit_test(what_is_on_disk_is_listed),
         cmocka_unit_test(another_process_reads_what_is_on_disk),
         cmocka_unit_test(others_make_room),
         cmocka_unit_test(a_value_larger_than_the_store_is_refused),

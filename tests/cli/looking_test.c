@@ -213,6 +213,31 @@ static void lists_are_for_people_and_programs(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void objects_are_for_people_and_programs(void **state)
+{
+    static char bytes[1 << 20];
+    const json_t *row;
+    json_t *rows;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_put(runtime, &ref, "b", (const void *)bytes, sizeof(bytes)), TDM_OK);
+    assert_int_equal(tandem("list objects"), 0);
+    assert_non_null(strstr(said, "BORROWERS"));
+    assert_non_null(strstr(said, "SHARED"));
+    assert_int_equal(tandem("list objects --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    assert_int_equal(json_array_size(rows), 1);
+    row = json_array_get(rows, 0);
+    assert_true(json_integer_value(json_object_get(row, "pid")) == getpid());
+    assert_true(json_integer_value(json_object_get(row, "size_bytes")) > (1 << 20));
+    assert_true(json_integer_value(json_object_get(row, "borrowers_count")) == 0);
+    json_decref(rows);
+    tdm_ref_release(ref);
+    assert_int_equal(tandem("list objects --json"), 0);
+    assert_string_equal(said, "[]\n");
+}
+
 static void logs_are_read_by_name_and_by_id(void **state)
 {
     tdm_actor *actor = make_speaker("talkative");
@@ -299,6 +324,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_written_is_a_failure),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
+        cmocka_unit_test(objects_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
         cmocka_unit_test(without_a_node_it_says_how_to_name_one),

@@ -1,0 +1,211 @@
+/* list.c - the objects of a process as rows, for its daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/objects/list.h"
+
+#include "actors/objects/internal.h"
+#include "actors/objects/memory.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/wire/value.h"
+
+/* ---- one row ---------------------------------------------------------------------------- */
+
+static void write_text(tdm_writer *writer, const char *key, const char *text)
+{
+    tdm_write_string(writer, key);
+    tdm_write_string(writer, text);
+}
+
+static void write_number(tdm_writer *writer, const char *key, int64_t number)
+{
+    tdm_write_string(writer, key);
+    tdm_write_int(writer, number);
+}
+
+void tdm__object_row_write(tdm_writer *writer, const struct tdm_object_state *row)
+{
+    tdm_write_map(writer, 12);
+    write_text(writer, "id", row->id);
+    write_text(writer, "owner", row->owner);
+    write_text(writer, "owner_name", row->owner_name);
+    write_text(writer, "node_id", row->node_id);
+    write_text(writer, "node_name", row->node_name);
+    write_text(writer, "where", row->where);
+    write_number(writer, "pid", row->pid);
+    write_number(writer, "size_bytes", row->size_bytes);
+    write_number(writer, "holders", row->holders_count);
+    write_number(writer, "borrowers", row->borrowers_count);
+    write_number(writer, "readers", row->readers_count);
+    write_number(writer, "age_ms", row->age_ms);
+}
+
+static const char *text_of(const tdm_value *value, const char *key)
+{
+    return tdm_value_string(tdm_value_find(value, key), "");
+}
+
+static int64_t number_of(const tdm_value *value, const char *key)
+{
+    return tdm_value_int(tdm_value_find(value, key), 0);
+}
+
+void tdm__object_row_read(const tdm_value *value, struct tdm_object_state *row_out)
+{
+    *row_out =
+        (struct tdm_object_state){.id = text_of(value, "id"),
+                                  .owner = text_of(value, "owner"),
+                                  .owner_name = text_of(value, "owner_name"),
+                                  .node_id = text_of(value, "node_id"),
+                                  .node_name = text_of(value, "node_name"),
+                                  .where = text_of(value, "where"),
+                                  .pid = number_of(value, "pid"),
+                                  .size_bytes = number_of(value, "size_bytes"),
+                                  .holders_count = (uint32_t)number_of(value, "holders"),
+                                  .borrowers_count = (uint32_t)number_of(value, "borrowers"),
+                                  .readers_count = (uint32_t)number_of(value, "readers"),
+                                  .age_ms = number_of(value, "age_ms")};
+}
+
+/* ---- the rows of a process -------------------------------------------------------------- */
+
+/* Rows on their way: what all of them have in common, and how many there may be. */
+struct listing {
+    tdm_writer *rows; /* without a header */
+    uint32_t rows_count;
+    uint32_t rows_max;
+    uint64_t left_out;
+    int64_t now_ms;
+    struct tdm_object_state common;
+};
+
+static void add(struct listing *listing, const struct tdm_object_state *row)
+{
+    if (listing->rows_count == listing->rows_max) {
+        listing->left_out++;
+        return;
+    }
+    tdm__object_row_write(listing->rows, row);
+    listing->rows_count++;
+}
+
+static void describe_large(struct listing *listing, struct tdm__large *large,
+                           struct tdm_object_state *row)
+{
+    row->where = large->segment != NULL ? "SHARED" : "SPILLED";
+    row->size_bytes = (int64_t)large->size_bytes;
+    row->readers_count = large->readers_count;
+    row->age_ms = listing->now_ms - large->made_ms;
+}
+
+/* One that is no segment of this process, yet large, is read where its maker has it. */
+static void describe_value(const tdm_ref *ref, struct tdm_object_state *row)
+{
+    if (!ref->done) {
+        row->where = "PENDING";
+    } else if (ref->status != TDM_OK) {
+        row->where = "FAILED";
+    } else {
+        row->size_bytes =
+            ref->document == NULL ? 0 : (int64_t)tdm__document_packed_bytes(ref->document);
+        row->where = row->size_bytes > TDM__INLINE_BYTES_MAX ? "ELSEWHERE" : "INLINE";
+    }
+}
+
+static void add_shared(struct listing *listing, const struct tdm__shared *shared)
+{
+    struct tdm_object_state row = listing->common;
+    struct tdm__large *large = shared->ref->large;
+    char id[TDM__ID_TEXT_BYTES];
+    const struct loan *loan;
+
+    row.id = tdm__id_text(&shared->id, id);
+    if (large != NULL) {
+        describe_large(listing, large, &row);
+        large->is_listed = true;
+    } else {
+        describe_value(shared->ref, &row);
+        row.age_ms = listing->now_ms - shared->made_ms;
+    }
+    LIST_FOREACH(loan, &shared->loans, of_shared)
+    {
+        row.borrowers_count++;
+    }
+    row.holders_count = shared->ref->holders_count - row.borrowers_count;
+    add(listing, &row);
+}
+
+/* A hold on an actor is a reference, too, but never has a value. */
+static void add_all_shared(struct listing *listing, const struct tdm__objects *objects)
+{
+    for (uint32_t i = 0; i < objects->buckets_count; i++) {
+        const struct tdm__shared *shared;
+
+        LIST_FOREACH(shared, &objects->buckets[i], in_bucket)
+        {
+            if (shared->owner == NULL && tdm__id_is_none(&shared->ref->actor)) {
+                add_shared(listing, shared);
+            }
+        }
+    }
+}
+
+static void add_other_large(struct listing *listing, struct tdm__memory *memory)
+{
+    struct tdm__large *large;
+
+    TAILQ_FOREACH(large, &memory->values, link)
+    {
+        struct tdm_object_state row = listing->common;
+
+        if (!large->is_listed) {
+            describe_large(listing, large, &row);
+            row.holders_count = large->owners_count - large->readers_count;
+            add(listing, &row);
+        }
+        large->is_listed = false;
+    }
+}
+
+uint64_t tdm__objects_write_rows(tdm_runtime *runtime, uint32_t rows_max, tdm_writer *writer)
+{
+    char owner[TDM__ID_TEXT_BYTES];
+    struct listing listing = {.rows_max = rows_max,
+                              .now_ms = tdm__clock_ms(),
+                              .common = {.id = "",
+                                         .owner = tdm__id_text(&runtime->self.id, owner),
+                                         .owner_name = runtime->self.name,
+                                         .node_id = runtime->node_id,
+                                         .node_name = runtime->node_name,
+                                         .pid = runtime->self.pid}};
+    TDM__LOCK(runtime);
+
+    if (tdm_writer_create(&listing.rows) != TDM_OK) {
+        tdm_write_array(writer, 0);
+        return 0;
+    }
+    tdm__lendings_count(runtime->memory);
+    add_all_shared(&listing, runtime->objects);
+    add_other_large(&listing, runtime->memory);
+    tdm_write_array(writer, listing.rows_count);
+    tdm_write_packed(writer, tdm_writer_bytes(listing.rows));
+    tdm_writer_destroy(listing.rows);
+    return listing.left_out;
+}
+
+void tdm__objects_list_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
+{
+    tdm_writer *writer;
+    uint64_t left_out;
+
+    if (tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON) {
+        tdm__incoming_fail(incoming, TDM_E_INVAL, "only a node's daemon asks for objects");
+    } else if (tdm_writer_create(&writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
+    } else {
+        tdm_write_array(writer, 2);
+        left_out = tdm__objects_write_rows(runtime, TDM__OBJECT_ROWS_MAX, writer);
+        tdm_write_uint(writer, left_out);
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+        tdm_writer_destroy(writer);
+    }
+}

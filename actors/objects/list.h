@@ -1,0 +1,22 @@
+/* list.h - the objects of a process as rows, for its daemon. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_ACTORS_OBJECTS_LIST_H
+#define TDM_ACTORS_OBJECTS_LIST_H
+
+#include "actors/runtime.h"
+
+#include <tandem/state.h>
+
+/* "object.list" (): ([row …], rows left out beyond these).  Asked by the daemon alone. */
+enum { TDM__OBJECT_ROWS_MAX = 10000 };
+void tdm__objects_list_serve(tdm_runtime *runtime, struct tdm__incoming *incoming);
+
+/* What this process owns: references that others know, then large values that are no such
+ * reference's.  Returns how many there are beyond the first `rows_max`. */
+uint64_t tdm__objects_write_rows(tdm_runtime *runtime, uint32_t rows_max, tdm_writer *writer);
+
+/* A row is a map; read, it borrows the texts of `value`, and what is missing is "" or 0. */
+void tdm__object_row_write(tdm_writer *writer, const struct tdm_object_state *row);
+void tdm__object_row_read(const tdm_value *value, struct tdm_object_state *row_out);
+
+#endif
