@@ -9,8 +9,8 @@ outliers cannot move.  Multiplied by the length of the half it is the growth.  A
      downs by at least 0.15 of all (Kendall's tau).
 
 The second keeps noise from being called growth; the first, growth too small to matter.  Nothing
-is judged in a half of less than two minutes: caches fill, and outcomes of commits stay in Redis
-for a minute.
+is judged in a half of less than ten minutes: caches fill, and the heaps of drivers go up and down
+by a few large values for minutes.
 """
 import json
 import statistics
@@ -18,7 +18,7 @@ import sys
 
 STEADY = 0.15
 SAMPLES_LEAST = 12
-SECONDS_LEAST = 120  # of a half
+SECONDS_LEAST = 600  # of a half
 SAMPLES_MOST = 200  # of a half: pairs grow with the square; longer series are thinned
 
 # Kept, but not judged: what follows the load of the last minute, and what is kept to a bound.
