@@ -77,9 +77,9 @@ static void given_back(void *arg, tdm_status status, const char *detail)
     }
     tell_killers(release); /* however it went: the actor itself is gone */
     release->sent = false;
-    if (release->record_is_lost && !release->node->stopping) {
-        release_send(release); /* the node, joining again, has counted it once more */
-    } else if ((status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !release->node->stopping) {
+    /* A lost record: the node, joining again, has counted it once more. */
+    if (!release->node->stopping &&
+        (release->record_is_lost || status == TDM_E_STORE || status == TDM_E_TIMEOUT)) {
         release_send(release);
     } else {
         release_over(release);
@@ -303,7 +303,7 @@ static void rewritten(void *arg, tdm_status status, const char *detail)
         entry->record_is_lost = false;
     } else if (status == TDM_E_EXISTS ||
                (status == TDM_E_NOT_FOUND &&
-                tdm__clock_ms() - entry->lost_since_ms > 2 * TDM__NODE_LEASE_MS)) {
+                tdm__clock_ms() - entry->lost_since_ms > (int64_t)2 * TDM__NODE_LEASE_MS)) {
         tdm__log(TDM__WARN, "actors", "actor %s is stopped: the store lost it, and %s",
                  entry->label, detail);
         (void)snprintf(entry->failure, sizeof(entry->failure),

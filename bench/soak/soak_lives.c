@@ -86,7 +86,7 @@ tdm_status soak_create_named(struct soak_hand *hand)
     TDM_TRY(create(hand, &options, &actors[0]));
     status = ask(hand, actors[0]);
     if (status == TDM_OK) {
-        status = soak_chance(hand, 1) == 0
+        status = soak_chance(hand, 2) == 0
                      ? tdm_actor_find(hand->runtime, name, SOAK_PATIENCE_MS, &actors[1])
                      : create(hand, &options, &actors[1]);
     }

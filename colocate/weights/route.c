@@ -287,6 +287,7 @@ static struct tdm__route_window *find_window(const struct tdm__route_options *op
         last->end = end;
         return last;
     }
+    TDM_ASSERT(image->windows != NULL);
     last = &image->windows[(*count)++];
     *last = (struct tdm__route_window){begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT, end,
                                        image->copies_count, 0};

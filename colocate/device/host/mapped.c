@@ -211,7 +211,7 @@ tdm_status tdm__mapped_show(struct tdm__mapped *mapped, void *address, size_t si
 /* False: it is to be unmapped for good. */
 static bool move_aside(struct tdm__mapped_entry *entry)
 {
-    void *aside;
+    void *aside = NULL;
 
     if (tdm__addresses_reserve(entry->size_bytes, &aside) != TDM_OK) {
         return false;
