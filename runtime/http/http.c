@@ -4,6 +4,7 @@
 
 #include "runtime/assert.h"
 #include "runtime/error.h"
+#include "runtime/signals.h"
 
 #include <event2/buffer.h>
 #include <event2/event.h>
@@ -280,6 +281,7 @@ tdm_status tdm__http_open(struct tdm__loop *loop, const char *address, tdm__http
     struct tdm__http *http = calloc(1, sizeof(*http));
     tdm_status status;
 
+    tdm__survive_broken_pipes(); /* libevent writes with writev(2) */
     if (http == NULL || (http->server = evhttp_new(tdm__loop_base(loop))) == NULL) {
         free(http);
         return tdm__fail(TDM_E_NOMEM, "an HTTP server");

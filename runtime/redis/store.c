@@ -11,11 +11,11 @@
 #include "runtime/redis/functions.h"
 #include "runtime/redis/link.h"
 #include "runtime/redis/reply.h"
+#include "runtime/signals.h"
 #include "runtime/store/check.h"
 #include "runtime/store/outcome.h"
 #include "runtime/store/watchers.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -439,20 +439,9 @@ static tdm_status make_base(struct redis_store *redis, const char *cluster)
     return TDM_OK;
 }
 
-/* hiredis writes with write(2): a server that goes away must not end this process. */
-static void survive_broken_pipes(void)
-{
-    struct sigaction action;
-
-    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
-        action.sa_handler = SIG_IGN;
-        (void)sigaction(SIGPIPE, &action, NULL);
-    }
-}
-
 static tdm_status start(struct redis_store *redis)
 {
-    survive_broken_pipes();
+    tdm__survive_broken_pipes(); /* hiredis writes with write(2) */
     TDM_TRY(tdm__outcomes_create(redis->loop, &redis->outcomes));
     TDM_TRY(tdm__timer_create(redis->loop, on_timer, redis, &redis->timer));
     return tdm__redis_link_create(redis->loop, &redis->address, &link_ops, redis, &redis->link);

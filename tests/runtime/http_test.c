@@ -168,6 +168,29 @@ static void a_unix_socket_is_this_users_alone(void **state)
     assert_int_equal(stat(address + 5, &about), -1);
 }
 
+/* The kernel's answer to writing there is a signal that ends a process. */
+static void one_who_does_not_wait_harms_nobody(void **state)
+{
+    static const char lines[] = "GET /later HTTP/1.0\r\n\r\n";
+    struct sockaddr_un there = {.sun_family = AF_UNIX};
+    char address[64];
+
+    (void)state;
+    (void)snprintf(address, sizeof(address), "unix:/tmp/tdt-http-%d", (int)getpid());
+    (void)snprintf(there.sun_path, sizeof(there.sun_path), "%s", address + 5);
+    open_at(address);
+    client = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(client, (const struct sockaddr *)&there, sizeof(there)), 0);
+    assert_int_equal(write(client, lines, strlen(lines)), (ssize_t)strlen(lines));
+    assert_int_equal(tdm__loop_run(loop, is_kept, NULL, tdm__deadline_in(PATIENCE_MS)), TDM_OK);
+    (void)close(client);
+    client = -1;
+    tdm__http_answer(kept, 200, "text/plain", "now", 3);
+    kept = NULL;
+    (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(50));
+    close_all();
+}
+
 static void a_wrong_address_is_told(void **state)
 {
     struct tdm__http *none;
@@ -187,6 +210,7 @@ int main(void)
         cmocka_unit_test(only_reading_is_allowed),
         cmocka_unit_test(an_answer_may_come_later_or_too_late),
         cmocka_unit_test(a_unix_socket_is_this_users_alone),
+        cmocka_unit_test(one_who_does_not_wait_harms_nobody),
         cmocka_unit_test(a_wrong_address_is_told),
     };
 

@@ -1,0 +1,16 @@
+/* signals.c - the signal by which a peer that has gone would end this process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/signals.h"
+
+#include <signal.h>
+#include <stddef.h>
+
+void tdm__survive_broken_pipes(void)
+{
+    struct sigaction action;
+
+    if (sigaction(SIGPIPE, NULL, &action) == 0 && action.sa_handler == SIG_DFL) {
+        action.sa_handler = SIG_IGN;
+        (void)sigaction(SIGPIPE, &action, NULL);
+    }
+}
