@@ -73,7 +73,7 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
     memcpy(outgoing->method, method, strlen(method) + 1);
     outgoing->made_ms = tdm__clock_ms();
     outgoing->deadline_ms = options != NULL && options->timeout_ms > 0
-                                ? outgoing->made_ms + options->timeout_ms
+                                ? tdm__deadline_in(options->timeout_ms)
                                 : TDM__NEVER;
     outgoing->retries_left = retries_of(link, options);
     status = make_refs(outgoing, refs_count);

@@ -4,6 +4,9 @@
 
 #include <time.h>
 
+/* Longer than any process lives, and far from where sums of times overflow. */
+#define LONGEST_MS ((int64_t)100 * 365 * 86400 * 1000)
+
 int64_t tdm__clock_ns(void)
 {
     struct timespec now;
@@ -19,7 +22,13 @@ int64_t tdm__clock_ms(void)
 
 int64_t tdm__deadline_in(int64_t timeout_ms)
 {
-    return timeout_ms < 0 ? TDM__NEVER : tdm__clock_ms() + timeout_ms;
+    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? TDM__NEVER
+                                                     : tdm__clock_ms() + timeout_ms;
+}
+
+int64_t tdm__timeout_longer(int64_t timeout_ms, int64_t more_ms)
+{
+    return timeout_ms < 0 || timeout_ms > LONGEST_MS ? -1 : timeout_ms + more_ms;
 }
 
 int64_t tdm__deadline_left(int64_t deadline_ms)

@@ -12,8 +12,11 @@ int64_t tdm__clock_ns(void);
 /* A point in time on tdm__clock_ms(), or TDM__NEVER. */
 #define TDM__NEVER INT64_MAX
 
-/* The deadline `timeout_ms` from now; a negative timeout (TDM_FOREVER) is TDM__NEVER. */
+/* The deadline `timeout_ms` from now; TDM__NEVER for a negative timeout (TDM_FOREVER), and for
+ * one of more than a hundred years. */
 int64_t tdm__deadline_in(int64_t timeout_ms);
+/* For one who waits for another that gives up after `timeout_ms`; the same is for ever. */
+int64_t tdm__timeout_longer(int64_t timeout_ms, int64_t more_ms);
 /* Milliseconds left, never negative; -1 (TDM_FOREVER) for TDM__NEVER. */
 int64_t tdm__deadline_left(int64_t deadline_ms);
 

@@ -260,7 +260,7 @@ tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const
 static tdm_status wait_for(tdm_actor_pool *pool, int any, int64_t timeout_ms,
                            struct task **task_out)
 {
-    int64_t deadline_ms = now_ms() + timeout_ms;
+    int64_t deadline_ms = now_ms() + (timeout_ms < INT64_MAX / 2 ? timeout_ms : INT64_MAX / 2);
     struct task *task;
 
     (void)take_back(pool, 0);
@@ -372,7 +372,7 @@ static tdm_status tell_one(tdm_actor_pool *pool, const struct tdm_pool_map *map,
 static tdm_status run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, int any,
                           int64_t timeout_ms)
 {
-    int64_t deadline_ms = now_ms() + timeout_ms;
+    int64_t deadline_ms = now_ms() + (timeout_ms < INT64_MAX / 2 ? timeout_ms : INT64_MAX / 2);
     tdm_status status;
 
     if (tdm_actor_pool_has_next(pool)) {

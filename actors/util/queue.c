@@ -529,7 +529,8 @@ tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
 
 static int64_t patience(int64_t timeout_ms)
 {
-    return timeout_ms < 0 ? TDM_FOREVER : timeout_ms + TDM_QUEUE_ANSWER_MS;
+    return timeout_ms < 0 || timeout_ms > INT64_MAX / 2 ? TDM_FOREVER
+                                                        : timeout_ms + TDM_QUEUE_ANSWER_MS;
 }
 
 /* Waits for a call that the queue answers within `timeout_ms`. */

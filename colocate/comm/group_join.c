@@ -29,8 +29,7 @@ static tdm_status call_meeting(struct tdm__conn *daemon,
                       (uint64_t)options->ranks_count, slot_bytes, timeout_ms);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
-        request.deadline_ms =
-            timeout_ms < 0 ? TDM__NEVER : tdm__deadline_in(timeout_ms + GRACE_MS);
+        request.deadline_ms = tdm__deadline_in(tdm__timeout_longer(timeout_ms, GRACE_MS));
         status = tdm__conn_call_wait(daemon, &request, NULL, fd_out, &fds_count);
     }
     tdm_writer_destroy(writer);

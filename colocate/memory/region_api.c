@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 #include "colocate/memory/broker_client.h"
 #include "colocate/memory/region.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
 
@@ -75,8 +76,7 @@ static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_
     TDM_TRY(tdm_writer_create(&writer));
     (void)tdm_pack(writer, "usui", (uint64_t)entry->device->gpu, tag, (uint64_t)bytes,
                    timeout_ms);
-    status = call_turnstile("turn.wish", writer,
-                            timeout_ms < 0 ? TDM_FOREVER : timeout_ms + GRACE_MS);
+    status = call_turnstile("turn.wish", writer, tdm__timeout_longer(timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
     return status;
 }
