@@ -304,22 +304,9 @@ int main(void)
     };
     int failed = 1;
 
-    if (getenv("TANDEM_WORKER") != NULL) {
-        return tdm_runtime_start(NULL, &runtime) == TDM_OK; /* never returns */
+    runtime = two_nodes_join(&cluster);
+    if (runtime != NULL) {
+        failed = cmocka_run_group_tests(tests, NULL, NULL);
     }
-    world_prepare();
-    if (two_nodes_open(&cluster) == 0) {
-        struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-
-        options.address = cluster.first.address;
-        if (tdm_runtime_start(&options, &runtime) == TDM_OK) {
-            failed = cmocka_run_group_tests(tests, NULL, NULL);
-        }
-    }
-    if (runtime == NULL) {
-        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
-    }
-    tdm_runtime_stop(runtime);
-    two_nodes_close(&cluster);
-    return failed + world_tidy();
+    return failed + two_nodes_leave(&cluster, runtime);
 }

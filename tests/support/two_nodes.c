@@ -4,6 +4,7 @@
 
 #include "runtime/redis/embedded.h"
 #include "runtime/token.h"
+#include "tests/support/actor_world.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -94,4 +95,31 @@ void two_nodes_close(struct two_nodes *nodes)
     test_node_stop(&nodes->first);
     test_node_stop(&nodes->second);
     redis_world_close(&nodes->redis);
+}
+
+tdm_runtime *two_nodes_join(struct two_nodes *nodes)
+{
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    tdm_runtime *runtime = NULL;
+
+    if (getenv("TANDEM_WORKER") != NULL) {
+        (void)tdm_runtime_start(NULL, &runtime); /* never returns */
+        _exit(1);
+    }
+    world_prepare();
+    if (two_nodes_open(nodes) == 0) {
+        options.address = nodes->first.address;
+        (void)tdm_runtime_start(&options, &runtime);
+    }
+    if (runtime == NULL) {
+        (void)fprintf(stderr, "no cluster: %s\n", tdm_error_detail());
+    }
+    return runtime;
+}
+
+int two_nodes_leave(struct two_nodes *nodes, tdm_runtime *runtime)
+{
+    tdm_runtime_stop(runtime);
+    two_nodes_close(nodes);
+    return world_tidy();
 }

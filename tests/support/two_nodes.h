@@ -6,6 +6,7 @@
 #include "tests/support/redis_world.h"
 
 #include <sys/types.h>
+#include <tandem/runtime.h>
 
 /* One of the two; what is started here is its warden. */
 struct test_node {
@@ -25,6 +26,12 @@ struct two_nodes {
 /* 0, or what went wrong is in tdm_error_detail().  Sets TANDEM_TOKEN_FILE for drivers. */
 int two_nodes_open(struct two_nodes *nodes);
 void two_nodes_close(struct two_nodes *nodes);
+
+/* For main(): a cluster and a driver of its first node; NULL, and said on stderr, if there is
+ * none.  In a process that is to be a worker it never returns.  two_nodes_leave() ends both and
+ * returns how much was left behind. */
+tdm_runtime *two_nodes_join(struct two_nodes *nodes);
+int two_nodes_leave(struct two_nodes *nodes, tdm_runtime *runtime);
 
 /* Starts one more daemon; 0 if it says that it is ready.  `said` (1,024 bytes) is what it
  * says. */
