@@ -37,7 +37,7 @@ class World:
         self.path = pathlib.Path(tempfile.mkdtemp(prefix="job-test-"))
         self.tmp = self.path / "tmp"
         self.tmp.mkdir()
-        self.shm = set(os.listdir("/dev/shm"))
+        self.shm = shared_memory()
 
     def environment(self, **more):
         environment = dict(os.environ, TMPDIR=str(self.tmp), OPENBLAS_NUM_THREADS="1", **more)
@@ -74,7 +74,7 @@ class World:
 
     def left_behind(self):
         left = [f"process {pid} ({name})" for pid, name in self.processes().items()]
-        left += [f"/dev/shm/{name}" for name in sorted(set(os.listdir("/dev/shm")) - self.shm)]
+        left += [f"/dev/shm/{name}" for name in sorted(shared_memory() - self.shm)]
         left += [f"$TMPDIR/{name}" for name in sorted(os.listdir(self.tmp))]
         return left
 
@@ -101,6 +101,11 @@ class World:
     def destroy(self):
         self.clear()
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def shared_memory():
+    """Tandem's names in /dev/shm; what other programs put there meanwhile is theirs."""
+    return {name for name in os.listdir("/dev/shm") if "tandem" in name or "tdm" in name}
 
 
 def belongs(pid, mark):

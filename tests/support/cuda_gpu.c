@@ -48,7 +48,8 @@ void cuda_gpu_choose(size_t standin_bytes)
     if (cuda_gpu_is_real()) {
         return;
     }
-    (void)snprintf(directory, sizeof(directory), "%s/tandem-cuda-XXXXXX",
+    /* Not under Tandem's name: other tests look there for what Tandem left behind. */
+    (void)snprintf(directory, sizeof(directory), "%s/standin-cuda-XXXXXX",
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     TDM_ASSERT(mkdtemp(directory) != NULL);
     (void)snprintf(bytes, sizeof(bytes), "%zu", standin_bytes);
