@@ -15,6 +15,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/loop/standby.h"
+#include "runtime/step.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -300,6 +301,7 @@ _Noreturn static void worker_main(void)
         exit(1); /* NOLINT(concurrency-mt-unsafe) */
     }
     (void)prctl(PR_SET_NAME, worker.runtime->self.name);
+    tdm__step_as(worker.runtime->self.name);
     status = tdm__standby_start(worker.runtime->loop, &worker.runtime->standby);
     if (status == TDM_OK) {
         status = construct(&worker);

@@ -18,6 +18,7 @@
 #include "runtime/process/family.h"
 #include "runtime/process/warden.h"
 #include "runtime/redis/embedded.h"
+#include "runtime/step.h"
 #include "runtime/store/observed.h"
 #include "runtime/token.h"
 
@@ -457,6 +458,7 @@ int main(int argc, char **argv)
         return 2;
     }
     tdm__log_init("tandemd");
+    tdm__step_as("daemon");
     status = choose_directory(daemon);
     if (status == TDM_OK) {
         warden.line = daemon->options.is_private ? LINE_FD : -1;

@@ -8,6 +8,7 @@
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,7 @@ static tdm_status take_shadow(tdm_call *call, void *self)
     int64_t begin_ns = tdm__clock_ns();
 
     TDM_TRY(connected(engine));
+    tdm__step("engine.take_shadow");
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
     tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
@@ -195,7 +197,9 @@ static tdm_status stage_here(struct engine *engine, const tdm_value *list)
     if (bytes.size_bytes == 0) {
         return TDM_OK;
     }
+    tdm__step("engine.stage");
     TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
+    tdm__step("engine.staged");
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns, bytes.size_bytes,
                    tdm__checksum_tensor(bytes.data, bytes.size_bytes));
     return TDM_OK;
@@ -329,7 +333,10 @@ static tdm_status vote(struct engine *engine, const struct tdm__version_request 
     struct tdm__version_answer answer;
 
     engine->voted = true;
-    return tdm__version_call(engine->rank.runtime, "policy", request, VOTE_MS, &answer);
+    tdm__step("engine.vote");
+    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", request, VOTE_MS, &answer));
+    tdm__step("engine.voted");
+    return TDM_OK;
 }
 
 /* (update id, –): votes for the tensors that it has seen whole */
@@ -381,13 +388,16 @@ static tdm_status flip(tdm_call *call, void *self)
 
     TDM_TRY(read_update(call, &update, &version));
     TDM_TRY(connected(engine));
+    tdm__step("engine.flip");
     TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
+    tdm__step("engine.flipped");
     engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
     request = own_request(engine, TDM__VERSION_FLIPPED, &update);
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
+    tdm__step("engine.reported");
     engine->version = version;
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "flip", begin_ns, 0, 0);
@@ -402,6 +412,7 @@ static tdm_status drop(tdm_call *call, void *self)
 
     (void)call;
     TDM_TRY(connected(engine));
+    tdm__step("engine.drop");
     TDM_TRY(tdm__receiver_drop(engine->receiver));
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,

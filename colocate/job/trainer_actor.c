@@ -8,6 +8,7 @@
 #include "colocate/weights/sender.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -396,6 +397,7 @@ static tdm_status take_bucket(tdm_call *call, void *self)
     struct trainer *trainer = self;
     int64_t begin_ns = tdm__clock_ns();
 
+    tdm__step("trainer.take_bucket");
     TDM_TRY(started(trainer));
     if (trainer->mover != NULL) {
         const tdm_region *bucket = tdm__mover_bucket(trainer->mover);
@@ -417,6 +419,7 @@ static tdm_status give_bucket(tdm_call *call, void *self)
     int64_t begin_ns = tdm__clock_ns();
 
     (void)call;
+    tdm__step("trainer.give_bucket");
     TDM_TRY(started(trainer));
     if (trainer->mover != NULL) {
         return tdm__mover_pause(trainer->mover);
@@ -448,8 +451,10 @@ static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
 
     TDM_TRY(tdm_writer_status(lists));
     TDM_TRY(find_engine(trainer));
+    tdm__step("trainer.tell");
     TDM_TRY(tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), &ref));
     status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
+    tdm__step("trainer.told");
     tdm_ref_release(ref);
     return status;
 }
@@ -526,7 +531,9 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
     char name[TDM__SPAN_NAME_BYTES];
     tdm_status status;
 
+    tdm__step("trainer.write");
     status = tdm__sender_fill(trainer->sender, bucket);
+    tdm__step("trainer.written");
     if (status == TDM_OK) {
         status = tdm__sender_describe(trainer->sender, update, epoch, bucket, &list);
     }
@@ -601,8 +608,11 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
 {
     int64_t begin_ns = tdm__clock_ns();
     char name[TDM__SPAN_NAME_BYTES];
-    tdm_status status = tdm__mover_write(trainer->mover, window);
+    tdm_status status;
 
+    tdm__step("trainer.write");
+    status = tdm__mover_write(trainer->mover, window);
+    tdm__step("trainer.written");
     if (status != TDM_OK) {
         return give_up(trainer, status);
     }

@@ -6,6 +6,7 @@
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -328,7 +329,9 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
 
     *update_out = update;
     TDM_TRY(tdm__id_make(&update.id));
+    tdm__step("source.begin");
     TDM_TRY(begin(crew, base, floor, &update));
+    tdm__step("source.begun");
     *update_out = update;
     staged = stage(crew, file, &update);
     if (staged != TDM_OK) {
@@ -336,9 +339,11 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
         tdm__log(TDM__INFO, "update", "version %llu: %s", (unsigned long long)update.version,
                  detail);
     }
+    tdm__step("source.decide");
     TDM_TRY(
         decide(crew, &update, staged == TDM_OK ? TDM__UPDATE_COMMITTED : TDM__UPDATE_ABORTED));
     *update_out = update;
+    tdm__step("source.decided");
     if (update.committed) {
         return TDM_OK;
     }
@@ -355,6 +360,7 @@ tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                            update, update->version)
                               : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
                                                no_arguments, timeout_of(crew)));
+    tdm__step("source.finished");
     if (crew->by_parts && crew->in_place) {
         return TDM_OK; /* trainers have no buckets */
     }

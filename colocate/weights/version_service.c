@@ -5,6 +5,7 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/step.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -162,8 +163,10 @@ static void on_record(void *arg, tdm_status status, const char *detail,
     if (status != TDM_OK) {
         tdm__incoming_fail(question->incoming, status, detail);
     } else {
-        struct tdm__update_past update = find_update(record, &question->update);
+        struct tdm__update_past update;
 
+        tdm__step("daemon.version_stored");
+        update = find_update(record, &question->update);
         tdm__incoming_reply_pack(question->incoming, "uuuu?", record->version, update.epoch,
                                  update.version, (uint64_t)update.outcome,
                                  record->lost ? 1 : 0);
@@ -185,6 +188,7 @@ static tdm_status ask_store(struct service *service, struct tdm__incoming *incom
         return tdm__fail(TDM_E_NOMEM, "a question about versions");
     }
     *question = (struct question){incoming, asked->request.update};
+    tdm__step("daemon.version_ask");
     status = tdm__version_ask(&where, &asked->request, on_record, question);
     if (status != TDM_OK) {
         free(question);

@@ -1,0 +1,23 @@
+/* step.h - named steps of a protocol, at which a test may break this very process. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_STEP_H
+#define TDM_RUNTIME_STEP_H
+
+/* A kill at a random moment seldom meets the moment that matters.  So the code names its steps,
+ * and whoever starts a process may say, in its environment, at which of them it breaks:
+ *
+ *     TANDEM_STEP="engine/1/0 engine.staged 2 kill /tmp/broken"
+ *
+ * The process that is called engine/1/0, the second time it passes engine.staged, kills itself
+ * with SIGKILL ("stop": with SIGSTOP); no other process, and none twice: whoever can make the
+ * file /tmp/broken breaks, and its name is then in there.  Without the variable a step costs a
+ * comparison.  The names of the update's steps are in docs/protocols/commit.md. */
+
+/* What this process is called, unless it is a driver: an actor's name, or "daemon".  Borrowed;
+ * once, before other threads pass steps. */
+void tdm__step_as(const char *process);
+
+/* The process is about to go past this point.  From any thread. */
+void tdm__step(const char *name);
+
+#endif

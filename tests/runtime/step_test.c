@@ -1,0 +1,128 @@
+/* step_test.c - a process breaks at the step it was told, there only, and once. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/step.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char directory[] = "/tmp/step-test-XXXXXX";
+static char file[64];
+
+/* In a process of its own: passes the step three times; its status as waitpid() tells it. */
+static int run(const char *process, const char *plan)
+{
+    pid_t pid = fork();
+    int status = -1;
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (plan != NULL) {
+            (void)setenv("TANDEM_STEP", plan, 1);
+        }
+        if (process != NULL) {
+            tdm__step_as(process);
+        }
+        for (int i = 0; i < 3; i++) {
+            tdm__step("other.step");
+            tdm__step("this.step");
+        }
+        _exit(7);
+    }
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    if (WIFSTOPPED(status)) {
+        (void)kill(pid, SIGKILL);
+        (void)waitpid(pid, NULL, 0);
+    }
+    return status;
+}
+
+static const char *plan_of(const char *process, const char *step, int count, const char *action)
+{
+    static char text[256];
+
+    (void)unlink(file);
+    (void)snprintf(text, sizeof(text), "%s %s %d %s %s", process, step, count, action, file);
+    return text;
+}
+
+static void expect_kept_going(int status)
+{
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 7);
+}
+
+static void it_breaks_where_it_was_told(void **state)
+{
+    int status = run("me", plan_of("me", "this.step", 3, "kill"));
+
+    (void)state;
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(WTERMSIG(status), SIGKILL);
+    assert_int_equal(access(file, F_OK), 0);
+    status = run(NULL, plan_of("driver", "this.step", 1, "stop"));
+    assert_true(WIFSTOPPED(status));
+}
+
+static void nobody_else_breaks(void **state)
+{
+    (void)state;
+    expect_kept_going(run("you", plan_of("me", "this.step", 1, "kill")));
+    expect_kept_going(run("me", plan_of("me", "no.step", 1, "kill")));
+    expect_kept_going(run("me", plan_of("me", "this.step", 4, "kill")));
+    expect_kept_going(run("me", NULL));
+    assert_int_not_equal(access(file, F_OK), 0);
+}
+
+static void nobody_breaks_twice(void **state)
+{
+    const char *plan = plan_of("me", "this.step", 1, "kill");
+
+    (void)state;
+    assert_true(WIFSIGNALED(run("me", plan)));
+    expect_kept_going(run("me", plan));
+}
+
+static void a_plan_that_is_none_is_passed_over(void **state)
+{
+    (void)state;
+    expect_kept_going(run("me", "me this.step"));
+    expect_kept_going(run("me", "me this.step 1 explode /tmp/x"));
+}
+
+static int make(void **state)
+{
+    (void)state;
+    if (mkdtemp(directory) == NULL) {
+        return -1;
+    }
+    (void)snprintf(file, sizeof(file), "%s/broken", directory);
+    return 0;
+}
+
+static int clean(void **state)
+{
+    (void)state;
+    (void)unlink(file);
+    return rmdir(directory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_breaks_where_it_was_told),
+        cmocka_unit_test(nobody_else_breaks),
+        cmocka_unit_test(nobody_breaks_twice),
+        cmocka_unit_test(a_plan_that_is_none_is_passed_over),
+    };
+
+    return cmocka_run_group_tests(tests, make, clean);
+}
