@@ -17,7 +17,7 @@
 struct plan {
     char process[64];
     char step[64];
-    unsigned count;
+    unsigned long count;
     char action[8];
     char file[256];
 };
@@ -26,18 +26,20 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct plan plan;
 static bool planned;
 static const char *self = "driver";
-static atomic_uint passed;
+static atomic_ulong passed;
 
 static void read_plan(void)
 {
     const char *text = getenv("TANDEM_STEP");
+    char count[8];
 
     if (text == NULL) {
         return;
     }
-    planned = sscanf(text, "%63s %63s %u %7s %255s", plan.process, plan.step, &plan.count,
+    planned = sscanf(text, "%63s %63s %7s %7s %255s", plan.process, plan.step, count,
                      plan.action, plan.file) == 5 &&
               (strcmp(plan.action, "kill") == 0 || strcmp(plan.action, "stop") == 0);
+    plan.count = planned ? strtoul(count, NULL, 10) : 0;
     if (!planned) {
         tdm__log(TDM__WARN, "step",
                  "TANDEM_STEP=\"%.200s\": wanted PROCESS STEP COUNT kill|stop FILE", text);
