@@ -236,6 +236,7 @@ static void connect_now(struct tdm__redis_link *link)
         return;
     }
     link->context = context;
+    tdm__redis_reader_limit(context->c.reader);
     context->ev.data = link;
     context->ev.addRead = add_read;
     context->ev.delRead = delete_read;

@@ -3,14 +3,62 @@
 #include "runtime/redis/reply.h"
 
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/store/check.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_BYTES = 200, RECORD_ELEMENTS = 3 };
+
+#if HIREDIS_MAJOR >= 1
+
+void tdm__redis_reader_limit(redisReader *reader)
+{
+    reader->maxelements = TDM__REDIS_ELEMENTS_MAX;
+}
+
+#else
+
+/* Written once, with hiredis' own functions; the same from every thread. */
+static redisReplyObjectFunctions limited;
+static pthread_once_t limited_once = PTHREAD_ONCE_INIT;
+static void *(*create_array)(const redisReadTask *task, int elements);
+
+static void *create_limited_array(const redisReadTask *task, int elements)
+{
+    if (elements > TDM__REDIS_ELEMENTS_MAX) {
+        tdm__log(TDM__WARN, "redis", "a reply of %d elements, at most %d", elements,
+                 (int)TDM__REDIS_ELEMENTS_MAX);
+        return NULL;
+    }
+    return create_array(task, elements);
+}
+
+static void make_limited(void)
+{
+    redisReader *reader = redisReaderCreate();
+
+    if (reader != NULL) {
+        limited = *reader->fn;
+        create_array = limited.createArray;
+        limited.createArray = create_limited_array;
+        redisReaderFree(reader);
+    }
+}
+
+void tdm__redis_reader_limit(redisReader *reader)
+{
+    (void)pthread_once(&limited_once, make_limited);
+    if (create_array != NULL) {
+        reader->fn = &limited;
+    }
+}
+
+#endif
 
 static bool is_string(const redisReply *reply)
 {

@@ -8,7 +8,13 @@
 #include <hiredis/hiredis.h>
 #include <stdbool.h>
 
-/* All pure; anything unexpected is TDM_E_STORE with what came. */
+/* hiredis makes room for an array when it has read how long it is to be, before an element has
+ * come.  From now on this reader refuses ("Out of memory", with a warning in our log) what is
+ * longer than anything that we ask for. */
+enum { TDM__REDIS_ELEMENTS_MAX = 1 << 22 };
+void tdm__redis_reader_limit(redisReader *reader);
+
+/* The rest is pure; anything unexpected is TDM_E_STORE with what came. */
 
 /* key, version, bytes, key, …: the records, sorted; freed with free(). */
 tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records **records_out);

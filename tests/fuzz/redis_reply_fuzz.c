@@ -31,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (reader == NULL) {
         return 0;
     }
+    tdm__redis_reader_limit(reader);
     (void)redisReaderFeed(reader, (const char *)data, size);
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
         check_records(reply);

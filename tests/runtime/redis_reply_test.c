@@ -24,6 +24,35 @@ static redisReply *reply_of(const char *bytes)
     return reply;
 }
 
+/* What the fuzzer found: 4 GB were taken for these bytes. */
+static void an_array_that_only_claims_to_be_long_takes_no_memory(void **state)
+{
+    static const char claim[] = "*555555550\r\n";
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+
+    (void)state;
+    tdm__redis_reader_limit(reader);
+    assert_int_equal(redisReaderFeed(reader, claim, strlen(claim)), REDIS_OK);
+    assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_ERR);
+    assert_null(reply);
+    redisReaderFree(reader);
+}
+
+static void an_array_of_usual_length_is_read_as_ever(void **state)
+{
+    redisReader *reader = redisReaderCreate();
+    void *reply = NULL;
+
+    (void)state;
+    tdm__redis_reader_limit(reader);
+    assert_int_equal(redisReaderFeed(reader, "*2\r\n:1\r\n:2\r\n", 12), REDIS_OK);
+    assert_int_equal(redisReaderGetReply(reader, &reply), REDIS_OK);
+    assert_int_equal(((redisReply *)reply)->elements, 2);
+    freeReplyObject(reply);
+    redisReaderFree(reader);
+}
+
 static void records_come_sorted_and_once(void **state)
 {
     redisReply *reply = reply_of("*9\r\n$1\r\nb\r\n$1\r\n2\r\n$0\r\n\r\n$1\r\na\r\n$1\r\n1\r\n"
@@ -107,6 +136,8 @@ static void only_a_missing_function_is_a_missing_function(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_array_that_only_claims_to_be_long_takes_no_memory),
+        cmocka_unit_test(an_array_of_usual_length_is_read_as_ever),
         cmocka_unit_test(records_come_sorted_and_once),
         cmocka_unit_test(records_of_another_form_are_refused),
         cmocka_unit_test(a_commit_is_ok_or_a_conflict_or_refused),
