@@ -261,6 +261,12 @@ static tdm_status ask_who(tdm_runtime *runtime, struct tdm_bytes name, int64_t t
 tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                           tdm_actor **actor_out)
 {
+    return tdm_actor_find_in(runtime, runtime->name_space, name, timeout_ms, actor_out);
+}
+
+tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const char *name,
+                             int64_t timeout_ms, tdm_actor **actor_out)
+{
     tdm_document *answer = NULL;
     struct tdm__link *link;
     tdm_writer *writer;
@@ -268,7 +274,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
     TDM__LOCK(runtime);
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "ss", runtime->name_space, name);
+    status = tdm_pack(writer, "ss", name_space, name);
     if (status == TDM_OK) {
         status = ask_who(runtime, tdm_writer_bytes(writer), timeout_ms, &answer);
     }
@@ -282,7 +288,7 @@ tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeou
 
 /* ---- kill ------------------------------------------------------------------------------- */
 
-tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
+static tdm_status kill_process(tdm_actor *actor, bool may_restart, int64_t timeout_ms)
 {
     struct tdm__link *link;
     tdm_writer *writer;
@@ -291,7 +297,8 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
 
     link = actor->link;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes));
+    status = tdm_pack(writer, "b?", (const void *)link->id.bytes, sizeof(link->id.bytes),
+                      may_restart);
     if (status == TDM_OK) {
         link->holders_count++;
         status = tdm__runtime_ask(link->runtime, "actor.kill", tdm_writer_bytes(writer),
@@ -300,4 +307,14 @@ tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
     }
     tdm_writer_destroy(writer);
     return tdm__wrap(status, "killing actor %s", actor->link->label);
+}
+
+tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
+{
+    return kill_process(actor, false, timeout_ms);
+}
+
+tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms)
+{
+    return kill_process(actor, true, timeout_ms);
 }

@@ -143,7 +143,7 @@ struct tdm_actor_options {
                           its class and options */
     uint64_t memory_bytes;    /* of the host, only counted: as the resource "memory" */
     int32_t max_restarts;     /* after its process died: 0; -1 without end.  Not after
-                                 tdm_actor_kill,     an exit of its own, or its creator's end */
+                                 tdm_actor_kill(), an exit of its own, or its creator's end */
     int32_t max_task_retries; /* how often a call in flight is sent again after a restart: 0; -1
                                  without end; the method then runs at least once */
     uint32_t max_concurrency; /* methods of the default group at once: 1 */
@@ -172,10 +172,18 @@ TDM_API tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms);
  * answer, at most `timeout_ms`. */
 TDM_API tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                                   tdm_actor **actor_out);
+/* The same in another name space. */
+TDM_API tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space,
+                                     const char *name, int64_t timeout_ms,
+                                     tdm_actor **actor_out);
 
 /* Ends the actor at once (SIGKILL); calls in flight fail with TDM_E_ACTOR_DIED.  Blocks until
  * its process is gone, at most `timeout_ms`. */
 TDM_API tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms);
+/* Kills its process only, as a crash would: an actor with restarts left comes back, and what
+ * happens to its calls is up to max_task_retries; one without has died.  Returns once the
+ * signal is sent. */
+TDM_API tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms);
 
 /* Lets go of the handle.  With the last handle in the cluster (those that came from
  * tdm_actor_find() do not count) an actor that is not detached ends in good order, after the
@@ -203,9 +211,10 @@ typedef struct tdm_ref tdm_ref;
  * `ref_out` may be NULL when the result does not matter (errors are then lost too).  Besides
  * the letters of value.h the format may have
  *
- *   r   tdm_ref *    its *value* is the argument: the call leaves when that result is there,
- * and calls sent to the same actor after it keep their place behind it R   tdm_ref *    the
- * *reference* is the argument, also inside ( ) and { } h   tdm_actor *  a handle, likewise */
+ * - r (tdm_ref *): its *value* is the argument; the call leaves when that result is there, and
+ *   calls sent to the same actor after it keep their place behind it;
+ * - R (tdm_ref *): the *reference* is the argument, also inside ( ) and { };
+ * - h (tdm_actor *): a handle, likewise. */
 TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
                                   const char *format, ...);
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,

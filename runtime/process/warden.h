@@ -8,12 +8,13 @@
 /* Forks: the child returns TDM_OK and becomes the daemon; this process never returns.  It is a
  * subreaper, does nothing but wait, and so outlives every mistake of the daemon:
  *
- *   the daemon ends        everything it started is killed, children in sessions of their own
- *                          included; `directory` is removed if `remove_directory`; exit with
- * the daemon's code, or 128 + its signal `line` is shut down by its other end    SIGTERM to the
- * daemon: it ends in good order `line` is closed by its other end, or the process that made it
- * ends    SIGKILL to all: the driver is dead (a child that it forked may hold the line open)
- *   SIGTERM, SIGINT        passed on as SIGTERM
+ * - the daemon ends: everything it started is killed, children in sessions of their own
+ *   included; `directory` is removed if `remove_directory`; exit with the daemon's code, or 128
+ *   + its signal;
+ * - `line` is shut down by its other end: SIGTERM to the daemon, which ends in good order;
+ * - `line` is closed by its other end, or the process that made it ends: SIGKILL to all; the
+ *   driver is dead (a child that it forked may hold the line open);
+ * - SIGTERM, SIGINT: passed on as SIGTERM.
  *
  * With a line the warden leads a session of its own, so that Ctrl-C in a terminal reaches the
  * driver alone.  `line` is -1 for a daemon that belongs to nobody.  The daemon dies if the

@@ -239,6 +239,9 @@ static void names_live_in_name_spaces(void **state)
     stage_end(mine);
     assert_int_equal(tdm_actor_find(stage_runtime(), "same", PATIENCE_MS, &found),
                      TDM_E_NOT_FOUND);
+    MUST(tdm_actor_find_in(stage_runtime(), "elsewhere", "same", PATIENCE_MS, &found));
+    assert_int_equal(stage_pid(found), stage_pid(theirs));
+    tdm_actor_destroy(found);
     stage_end(theirs);
 }
 

@@ -62,6 +62,23 @@ static void it_returns_as_often_as_it_may(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void a_restart_may_be_asked_for(void **state)
+{
+    tdm_actor *actor =
+        stage_make("tester", &(struct tdm_actor_options){.max_restarts = 1}, NULL);
+    int64_t pid = stage_pid(actor);
+
+    (void)state;
+    MUST(tdm_actor_restart(actor, PATIENCE_MS));
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_not_equal(stage_int_of_next_life(actor, "pid"), pid);
+    MUST(tdm_actor_restart(actor, PATIENCE_MS)); /* that was its only restart */
+    while (stage_try(actor, "pid") == TDM_OK) {
+    }
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+}
+
 static void a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice(void **state)
 {
     tdm_actor *actor =
@@ -148,6 +165,7 @@ int conformance_restarts(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_restarted_actor_is_the_same_with_a_new_state),
+        cmocka_unit_test(a_restart_may_be_asked_for),
         cmocka_unit_test(its_constructor_runs_again_with_its_arguments),
         cmocka_unit_test(it_returns_as_often_as_it_may),
         cmocka_unit_test(a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice),
