@@ -120,7 +120,8 @@ static tdm_status set_resources(struct tdm__actor_spec *spec,
     if (options->group != NULL) {
         spec->group = options->group->id;
         spec->bundle = options->bundle;
-        if (options->bundle >= options->group->bundles_count) {
+        if (options->bundle >= options->group->bundles_count &&
+            options->bundle != TDM_BUNDLE_ANY) {
             return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", options->bundle,
                              options->group->bundles_count);
         }

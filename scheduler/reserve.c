@@ -146,31 +146,71 @@ static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
     return status;
 }
 
-static tdm_status take_from_bundle(struct placing *placing, struct tdm__group_record *group)
+/* Does not fit: later, or never? */
+static tdm_status refuse_bundle(const struct placing *placing,
+                                const struct tdm__bundle_record *bundle, uint32_t index)
 {
-    struct tdm__bundle_record *bundle;
+    const struct tdm__resources *wanted = &placing->request.wish.wanted;
     char free_text[256];
     char wanted_text[128];
-    struct tdm__text available = tdm__text_in(free_text, sizeof(free_text));
-    struct tdm__text wanted = tdm__text_in(wanted_text, sizeof(wanted_text));
+    struct tdm__text free_of = tdm__text_in(free_text, sizeof(free_text));
+    struct tdm__text wanted_of = tdm__text_in(wanted_text, sizeof(wanted_text));
+    struct tdm__pool whole = bundle->pool;
 
-    if (placing->request.bundle >= group->bundles_count) {
-        return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", placing->request.bundle,
-                         group->bundles_count);
+    tdm__pool_describe(&bundle->pool, &free_of);
+    tdm__resources_describe(wanted, &wanted_of);
+    tdm__pool_make_empty(&whole);
+    return tdm__fail(tdm__pool_fits(&whole, wanted) ? TDM_E_AGAIN : TDM_E_NO_RESOURCES,
+                     "bundle %u cannot hold %s: it has %s", index, wanted_text, free_text);
+}
+
+static tdm_status take_from_bundle(struct placing *placing, const struct tdm__txn *txn,
+                                   struct tdm__group_record *group, uint32_t index)
+{
+    struct tdm__bundle_record *bundle = &group->bundles[index];
+
+    if (!is_there(txn, &bundle->node)) {
+        return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left", index);
     }
-    bundle = &group->bundles[placing->request.bundle];
+    if (!tdm__pool_take(&bundle->pool, &placing->request.wish.wanted,
+                        &placing->reserved.grant)) {
+        return refuse_bundle(placing, bundle, index);
+    }
     placing->reserved.node.id = bundle->node;
-    if (tdm__pool_take(&bundle->pool, &placing->request.wish.wanted,
-                       &placing->reserved.grant)) {
-        return TDM_OK;
+    placing->reserved.bundle = index;
+    return TDM_OK;
+}
+
+/* The first that has room; else the failure that leaves most hope. */
+static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *txn,
+                                struct tdm__group_record *group)
+{
+    bool may_come_free = false;
+    tdm_status status = TDM_E_NO_RESOURCES;
+
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        status = take_from_bundle(placing, txn, group, i);
+        if (status == TDM_OK) {
+            return TDM_OK;
+        }
+        may_come_free = may_come_free || status == TDM_E_AGAIN;
     }
-    tdm__pool_describe(&bundle->pool, &available);
-    tdm__resources_describe(&placing->request.wish.wanted, &wanted);
-    tdm__pool_make_empty(&bundle->pool);
-    return tdm__fail(
-        tdm__pool_fits(&bundle->pool, &placing->request.wish.wanted) ? TDM_E_AGAIN
-                                                                     : TDM_E_NO_RESOURCES,
-        "bundle %u cannot hold %s: it has %s", placing->request.bundle, wanted_text, free_text);
+    return may_come_free
+               ? tdm__fail(TDM_E_AGAIN, "none of %u bundles has room now", group->bundles_count)
+               : tdm__wrap(status, "none of %u bundles", group->bundles_count);
+}
+
+static tdm_status take_from_group(struct placing *placing, const struct tdm__txn *txn,
+                                  struct tdm__group_record *group)
+{
+    uint32_t index = placing->request.bundle;
+
+    if (index == TDM_BUNDLE_ANY) {
+        return take_from_any(placing, txn, group);
+    }
+    return index < group->bundles_count ? take_from_bundle(placing, txn, group, index)
+                                        : tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u",
+                                                    index, group->bundles_count);
 }
 
 static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
@@ -186,17 +226,13 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is gone");
     }
     TDM_TRY(tdm__group_record_read(record, &group));
-    status = take_from_bundle(placing, &group);
+    status = take_from_group(placing, txn, &group);
     if (status == TDM_OK) {
         status = tdm__group_record_put(txn, key, &group);
     }
     tdm__group_record_fini(&group);
     TDM_TRY(status);
     node = tdm__txn_find(txn, tdm__store_key("node", &placing->reserved.node.id, key));
-    if (node == NULL) {
-        return tdm__fail(TDM_E_NODE_LOST, "the node of bundle %u has left",
-                         placing->request.bundle);
-    }
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
@@ -238,6 +274,7 @@ static tdm_status find_own_place(struct placing *placing, const struct tdm__txn 
         return TDM_OK; /* none, or its node is lost */
     }
     placing->reserved.grant = own.grant;
+    placing->reserved.bundle = own.bundle;
     return tdm__node_record_read(record, &placing->reserved.node);
 }
 
@@ -246,7 +283,6 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
     struct placing *placing = arg;
     const struct tdm__reserve_actor *request = &placing->request;
     struct tdm__actor_record actor = {.group = request->group,
-                                      .bundle = request->bundle,
                                       .actor = request->actor,
                                       .home = request->wish.home,
                                       .returns = request->returns};
@@ -265,6 +301,7 @@ static tdm_status placing_body(void *arg, struct tdm__txn *txn)
                                              : place_in_group(placing, txn));
     actor.node = placing->reserved.node.id;
     actor.grant = placing->reserved.grant;
+    actor.bundle = placing->reserved.bundle;
     (void)snprintf(actor.name_key, sizeof(actor.name_key), "%s", request->name_key);
     (void)snprintf(actor.class_name, sizeof(actor.class_name), "%s", request->class_name);
     return tdm__actor_record_put(txn, &actor);

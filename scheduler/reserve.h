@@ -22,9 +22,9 @@ tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
 /* A place for one actor. */
 struct tdm__reserve_actor {
     struct tdm__id actor;
-    struct tdm__placement_wish wish; /* `home` is the node that asks */
-    struct tdm__id group;            /* none: anywhere */
-    uint32_t bundle;
+    struct tdm__placement_wish wish;     /* `home` is the node that asks */
+    struct tdm__id group;                /* none: anywhere */
+    uint32_t bundle;                     /* or TDM_BUNDLE_ANY */
     bool returns;                        /* see struct tdm__actor_record */
     char name_key[TDM__STORE_KEY_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
     char class_name[64];
@@ -32,6 +32,7 @@ struct tdm__reserve_actor {
 struct tdm__reserved {
     struct tdm__node_record node;
     struct tdm__grant grant;
+    uint32_t bundle; /* of a group */
 };
 /* An actor whose node was lost takes its next place by the same request: what it held went with
  * its node.  `reserved` is set on TDM_OK; else `detail` says what is missing: TDM_E_AGAIN (busy

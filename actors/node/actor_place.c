@@ -251,6 +251,7 @@ static void placed(void *arg, tdm_status status, const char *detail,
         return;
     }
     entry->waits_for[0] = '\0';
+    entry->spec->bundle = reserved->bundle; /* chosen, if any would do */
     make_request(entry, &request);
     make_record(entry, &request, reserved);
     if (entry->unwanted || entry->node->stopping) {

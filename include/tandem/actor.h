@@ -132,7 +132,7 @@ struct tdm_actor_options {
     struct tdm_resource resources[TDM_ACTOR_RESOURCES_MAX]; /* ends at the first without name */
     const char *name;                 /* unique in the name space; default none */
     const tdm_placement_group *group; /* take the resources from this group's … */
-    uint32_t bundle;                  /* … bundle */
+    uint32_t bundle;                  /* … bundle, or TDM_BUNDLE_ANY */
     const char *library; /* shared library that holds the class; default: this program */
     const char *environment[TDM_ACTOR_ENVIRONMENT_MAX]; /* "NAME=value", in force before exec */
     const char *working_directory;                      /* default: the creator's */

@@ -20,6 +20,7 @@ enum tdm_placement_strategy {
 };
 
 enum { TDM_BUNDLE_RESOURCES_MAX = 8, TDM_BUNDLE_GPUS_MAX = 16, TDM_BUNDLES_MAX = 4096 };
+#define TDM_BUNDLE_ANY UINT32_MAX /* for an actor: the first bundle that has room */
 
 struct tdm_bundle {
     double num_cpus;

@@ -194,6 +194,39 @@ static void actors_of_a_bundle_share_its_gpu(void **state)
     MUST(tdm_placement_group_remove(group, PATIENCE_MS));
 }
 
+static void any_bundle_is_the_first_with_room(void **state)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
+    tdm_placement_group *group = make_group(bundles, 2, TDM_PACK);
+    struct tdm_actor_options options = {
+        .group = group, .bundle = TDM_BUNDLE_ANY, .num_gpus = 0.6};
+    tdm_actor *actors[3];
+
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct tdm_bundle_place place = place_of(group, i);
+        struct tdm_actor_info info;
+
+        actors[i] = make_plain(&options);
+        info = about(actors[i]);
+        assert_string_equal(info.node_id, place.node_id);
+        assert_int_equal(info.gpu_indices[0], place.gpu_indices[0]);
+    }
+    MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actors[2], ""));
+    assert_int_equal(tdm_actor_wait_ready(actors[2], 20), TDM_E_TIMEOUT);
+    stage_end(actors[0]);
+    MUST(tdm_actor_wait_ready(actors[2], PATIENCE_MS)); /* where the first one was */
+    assert_int_equal(about(actors[2]).gpu_indices[0], place_of(group, 0).gpu_indices[0]);
+    stage_end(actors[1]);
+    stage_end(actors[2]);
+    options.num_gpus = 2;
+    MUST(tdm_actor_create(stage_runtime(), "tester", &options, &actors[0], ""));
+    assert_int_equal(tdm_actor_wait_ready(actors[0], PATIENCE_MS), TDM_E_NO_RESOURCES);
+    stage_detail_has("none of 2 bundles");
+    tdm_actor_destroy(actors[0]);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+}
+
 static void strict_strategies_hold_or_fail(void **state)
 {
     static const struct tdm_bundle pair[2] = {{.num_gpus = 1}, {.num_gpus = 1}};
@@ -299,6 +332,7 @@ int conformance_placement(void)
         cmocka_unit_test(labels_choose_the_node),
         cmocka_unit_test(bundles_come_in_the_order_of_nodes_and_gpus),
         cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
+        cmocka_unit_test(any_bundle_is_the_first_with_room),
         cmocka_unit_test(strict_strategies_hold_or_fail),
         cmocka_unit_test(soft_strategies_take_what_there_is),
         cmocka_unit_test(a_group_is_held_whole_or_not_at_all),
