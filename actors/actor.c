@@ -8,6 +8,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->link->info;
 }
 
-enum { EXISTING_VALUES = 3, /* a description has more */ FIND_TRIES = 8 };
+enum { EXISTING_VALUES = 3, /* a description has more */ FIND_TRIES = 8, WHY_MS = 200 };
 
 /* ---- create ----------------------------------------------------------------------------- */
 
@@ -203,18 +204,50 @@ static bool is_settled(void *arg)
     return link->state == TDM__LINK_OPEN || link->state == TDM__LINK_DEAD;
 }
 
+/* The daemon's words for why it takes so long; "" if it does not say. */
+static void ask_why(const struct tdm__link *link, char *text, size_t room)
+{
+    tdm_document *answer;
+    tdm_writer *writer;
+
+    text[0] = '\0';
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    if (tdm_pack(writer, "b", (const void *)link->id.bytes, sizeof(link->id.bytes)) == TDM_OK &&
+        tdm__runtime_ask(link->runtime, "actor.why", tdm_writer_bytes(writer), WHY_MS,
+                         &answer) == TDM_OK) {
+        (void)snprintf(text, room, ": %s",
+                       tdm_value_string(tdm_value_at(tdm_document_root(answer), 0), "?"));
+        tdm_document_destroy(answer);
+    }
+    tdm_writer_destroy(writer);
+}
+
+static tdm_status not_ready(struct tdm__link *link, int64_t timeout_ms)
+{
+    char why[512] = "";
+
+    if (timeout_ms > 0) { /* else it is only looked at */
+        link->holders_count++;
+        ask_why(link, why, sizeof(why));
+        tdm__link_release(link);
+    }
+    return tdm__fail(TDM_E_TIMEOUT, "actor %s is not ready after %lld ms%s", link->label,
+                     (long long)timeout_ms, why);
+}
+
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
     tdm_runtime *runtime = actor->runtime;
-    const struct tdm__link *link;
+    struct tdm__link *link;
     tdm_status status;
     TDM__LOCK(runtime);
 
     status = tdm__runtime_wait(runtime, is_settled, actor, timeout_ms);
     link = actor->link;
     if (status == TDM_E_TIMEOUT) {
-        return tdm__fail(status, "actor %s is not ready after %lld ms", link->label,
-                         (long long)timeout_ms);
+        return not_ready(link, timeout_ms);
     }
     TDM_TRY(status);
     if (link->state == TDM__LINK_DEAD) {

@@ -15,8 +15,9 @@ enum { LOOK_UP_MS = 5000, EARLY_MS = 3000 };
 /* "actor.await"    (id, false, creator's node): its description once it lives, or its death
  * "actor.fate"     the same from one who lost the connection to it: does it live at all?
  * "actor.kill"     (id, may it be restarted?): nothing, once it is gone and its name free
+ * "actor.why"      (id): why it does not live yet, in words
  * "actor.release"  its last handle is gone; from its creator */
-enum question_kind { AWAIT, FATE, KILL, RELEASE };
+enum question_kind { AWAIT, FATE, KILL, WHY, RELEASE };
 
 struct question {
     struct tdm__node *node;
@@ -69,8 +70,35 @@ static void release_here(struct actor_entry *entry, struct question *question)
     question_done(question);
 }
 
+static const char *why_not_alive(const struct actor_entry *entry, char *text, size_t room)
+{
+    const char *trouble = tdm__node_store_trouble(entry->node);
+
+    switch (entry->state) {
+    case ACTOR_PLACING:
+    case ACTOR_WAITING:
+        if (trouble[0] != '\0') {
+            (void)snprintf(text, room, "it waits for a place: %s", trouble);
+            return text;
+        }
+        return entry->waits_for[0] != '\0' ? entry->waits_for : "it waits for a place";
+    case ACTOR_STARTING:
+        return "its constructor has not returned";
+    case ACTOR_RESTARTING:
+        return "it died and is being restarted";
+    case ACTOR_ENDING:
+        return "it is ending";
+    case ACTOR_ALIVE:
+    case ACTOR_REMOTE:
+        break;
+    }
+    return "it lives";
+}
+
 static void answer_here(struct actor_entry *entry, struct question *question)
 {
+    char text[512];
+
     switch (question->kind) {
     case AWAIT:
     case FATE:
@@ -85,6 +113,11 @@ static void answer_here(struct actor_entry *entry, struct question *question)
         break;
     case KILL:
         kill_here(entry, question);
+        break;
+    case WHY:
+        tdm__incoming_reply_pack(question->incoming, "s",
+                                 why_not_alive(entry, text, sizeof(text)));
+        free(question);
         break;
     case RELEASE:
         release_here(entry, question);
@@ -138,7 +171,7 @@ static void on_answer(void *arg, struct tdm__reply *reply)
 static const char *method_of(enum question_kind kind)
 {
     static const char *const methods[] = {"actor.await", "actor.fate", "actor.kill",
-                                          "actor.release"};
+                                          "actor.why", "actor.release"};
 
     return methods[kind];
 }

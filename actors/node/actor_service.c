@@ -235,6 +235,7 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming)
         {"actor.await", tdm__node_serve_question},
         {"actor.fate", tdm__node_serve_question},
         {"actor.kill", tdm__node_serve_question},
+        {"actor.why", tdm__node_serve_question},
         {"actor.release", tdm__node_serve_question},
         {"actor.find", tdm__node_serve_find},
         {"actor.known", tdm__node_serve_known},

@@ -5,6 +5,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +33,7 @@ struct tdm__node_lease {
     bool sweep_is_due; /* dead nodes may have left records */
     bool sweeping;
     uint32_t others_count; /* at the last look */
+    char trouble[160];     /* with the store, since when renewals fail; else "" */
 };
 
 /* ---- its own ---------------------------------------------------------------------------- */
@@ -81,6 +83,25 @@ static void rejoin(struct tdm__node *node)
 
 static void renew(struct tdm__node *node);
 
+/* Told when it begins, when it changes, and when it is over; not at each renewal. */
+static void note_trouble(struct tdm__node_lease *lease, const char *trouble)
+{
+    if (strcmp(lease->trouble, trouble) == 0) {
+        return;
+    }
+    if (trouble[0] == '\0') {
+        tdm__log(TDM__INFO, "node", "the lease is renewed again");
+    } else {
+        tdm__log(TDM__WARN, "node", "renewing the lease, again each second: %s", trouble);
+    }
+    (void)snprintf(lease->trouble, sizeof(lease->trouble), "%s", trouble);
+}
+
+const char *tdm__node_store_trouble(const struct tdm__node *node)
+{
+    return node->lease == NULL ? "" : node->lease->trouble;
+}
+
 static void renewed(void *arg, tdm_status status)
 {
     struct tdm__node *node = arg;
@@ -88,6 +109,7 @@ static void renewed(void *arg, tdm_status status)
 
     lease->renewing = false;
     if (status == TDM_OK) {
+        note_trouble(lease, "");
         lease->renewed_ms = lease->asked_ms;
         if (lease->joining) {
             has_joined(node); /* only the answer was lost */
@@ -101,8 +123,11 @@ static void renewed(void *arg, tdm_status status)
         lease->lost_ms = tdm__clock_ms();
         rejoin(node);
     } else {
-        tdm__log(TDM__WARN, "node", "renewing the lease: %s: %s", tdm_strerror(status),
-                 tdm_error_detail());
+        char trouble[sizeof(lease->trouble)];
+
+        (void)snprintf(trouble, sizeof(trouble), "%s: %s", tdm_strerror(status),
+                       tdm_error_detail());
+        note_trouble(lease, trouble);
         /* A connection that dropped is there again at once: a second is much of a lease. */
         if (status == TDM_E_STORE && lease->renewals_count < RENEWALS_MAX && !node->stopping) {
             renew(node);

@@ -120,6 +120,8 @@ bool tdm__node_is_joining(const struct tdm__node *node);
 /* The store was lost a moment ago: other nodes may not have joined again yet, so what no node
  * has now is not what no node will have. */
 bool tdm__node_lease_was_lost(const struct tdm__node *node);
+/* Why renewals of the lease fail, and so other commits, too; "" while they do not. */
+const char *tdm__node_store_trouble(const struct tdm__node *node);
 
 /* For tdm__services_add. */
 extern const struct tdm__service_ops tdm__node_service;

@@ -20,12 +20,9 @@
 static struct two_nodes cluster;
 static tdm_runtime *runtime; /* a driver of the first */
 
-/* As a server does that was started anew without its files. */
-static void forget_everything(void)
+/* Reads until the answers begin so. */
+static void tell_redis(const char *commands, const char *expected)
 {
-    static const char commands[] = "FLUSHALL\r\n"
-                                   "FUNCTION FLUSH\r\n"
-                                   "CLIENT KILL TYPE normal SKIPME yes\r\n";
     const char *path = tdm__redis_embedded_url(cluster.redis.server) + strlen("unix://");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -35,14 +32,23 @@ static void forget_everything(void)
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
     assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
     assert_int_equal(write(fd, commands, strlen(commands)), strlen(commands));
-    while (strchr(answers, ':') == NULL) { /* the last of them is a number */
+    while (used < strlen(expected)) {
         ssize_t got = read(fd, answers + used, sizeof(answers) - 1 - used);
 
         assert_true(got > 0);
         used += (size_t)got;
     }
-    assert_memory_equal(answers, "+OK\r\n+OK\r\n:", strlen("+OK\r\n+OK\r\n:"));
+    assert_memory_equal(answers, expected, strlen(expected));
     (void)close(fd);
+}
+
+/* As a server does that was started anew without its files. */
+static void forget_everything(void)
+{
+    tell_redis("FLUSHALL\r\n"
+               "FUNCTION FLUSH\r\n"
+               "CLIENT KILL TYPE normal SKIPME yes\r\n",
+               "+OK\r\n+OK\r\n:");
 }
 
 /* Until the nodes have told it again. */
@@ -162,12 +168,30 @@ static void what_ends_before_it_was_told_again_gives_its_place_back(void **state
     }
 }
 
+/* As on a full disk, or without the replicas that it wants: it answers, and takes nothing. */
+static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
+{
+    tdm_actor *actor;
+
+    (void)state;
+    tell_redis("CONFIG SET min-replicas-to-write 1\r\n", "+OK\r\n");
+    assert_int_equal(tdm_actor_create(runtime, "tester", NULL, &actor, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(actor, 2500), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "it waits for a place"));
+    assert_non_null(strstr(tdm_error_detail(), "NOREPLICAS"));
+    tell_redis("CONFIG SET min-replicas-to-write 0\r\n", "+OK\r\n");
+    assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_places_are_as_before),
         cmocka_unit_test(a_group_and_its_actors_are_as_before),
         cmocka_unit_test(what_ends_before_it_was_told_again_gives_its_place_back),
+        cmocka_unit_test(whoever_waits_reads_why_the_store_takes_nothing),
     };
     int failed = 1;
 

@@ -117,6 +117,7 @@ static void one_that_waits_for_resources_can_be_killed(void **state)
     }
     MUST(tdm_actor_create(stage_runtime(), "tester", &all, &waiting, ""));
     assert_int_equal(tdm_actor_wait_ready(waiting, 20), TDM_E_TIMEOUT);
+    stage_detail_has("it waits");
     MUST(tdm_actor_kill(waiting, PATIENCE_MS));
     assert_int_equal(stage_try(waiting, "pid"), TDM_E_ACTOR_DIED);
     tdm_actor_destroy(waiting);
