@@ -36,6 +36,7 @@ struct tdm__redis_link {
     int64_t back_off_ms;
     bool ready;
     bool destroyed;
+    bool told; /* the log knows of this trouble */
     char trouble[160];
 };
 
@@ -95,6 +96,10 @@ static void delete_write(void *arg)
 
 static void retry_later(struct tdm__redis_link *link)
 {
+    if (!link->told) {
+        link->told = true;
+        tdm__log(TDM__WARN, "redis", "%s: %s: trying again", link->address.text, link->trouble);
+    }
     set_timer(link, link->back_off_ms);
     link->back_off_ms *= 2;
     if (link->back_off_ms > BACK_OFF_MS_MAX) {
@@ -118,10 +123,13 @@ static void cleanup(void *arg)
     if (link->destroyed) {
         return;
     }
-    retry_later(link);
     if (was_ready) {
+        link->told = true;
         tdm__log(TDM__WARN, "redis", "%s: connection lost: %s", link->address.text,
                  link->trouble);
+    }
+    retry_later(link);
+    if (was_ready) {
         link->ops->lost(link->arg);
     }
 }
@@ -173,6 +181,7 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
         return;
     }
     link->ready = true;
+    link->told = false;
     link->back_off_ms = BACK_OFF_MS_MIN;
     link->trouble[0] = '\0';
     tdm__timer_clear(link->timer);
