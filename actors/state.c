@@ -1,6 +1,7 @@
 /* state.c - lists of what is in the cluster, asked of the node and laid out for C. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/list.h"
+#include "actors/row.h"
 #include "actors/runtime.h"
 #include "runtime/error.h"
 
@@ -23,16 +24,6 @@ struct filler {
     uint32_t *gpus;
     struct tdm_bundle_state *bundles;
 };
-
-static const char *text_of(const tdm_value *row, const char *key)
-{
-    return tdm_value_string(tdm_value_find(row, key), "");
-}
-
-static int64_t number_of(const tdm_value *row, const char *key)
-{
-    return tdm_value_int(tdm_value_find(row, key), 0);
-}
 
 void tdm_list_free(const void *list)
 {
@@ -153,19 +144,19 @@ static const uint32_t *fill_gpus(struct filler *filler, const tdm_value *row,
 static void fill_actor(struct filler *filler, const tdm_value *row,
                        struct tdm_actor_state *actor)
 {
-    *actor = (struct tdm_actor_state){.id = text_of(row, "id"),
-                                      .class_name = text_of(row, "class_name"),
-                                      .name = text_of(row, "name"),
-                                      .name_space = text_of(row, "name_space"),
-                                      .state = text_of(row, "state"),
-                                      .node_id = text_of(row, "node_id"),
-                                      .node_name = text_of(row, "node_name"),
-                                      .creator = text_of(row, "creator"),
-                                      .group = text_of(row, "group"),
-                                      .death_cause = text_of(row, "death_cause"),
-                                      .pid = number_of(row, "pid"),
-                                      .restarts = number_of(row, "restarts"),
-                                      .detached = (int)number_of(row, "detached")};
+    *actor = (struct tdm_actor_state){.id = tdm__row_text(row, "id"),
+                                      .class_name = tdm__row_text(row, "class_name"),
+                                      .name = tdm__row_text(row, "name"),
+                                      .name_space = tdm__row_text(row, "name_space"),
+                                      .state = tdm__row_text(row, "state"),
+                                      .node_id = tdm__row_text(row, "node_id"),
+                                      .node_name = tdm__row_text(row, "node_name"),
+                                      .creator = tdm__row_text(row, "creator"),
+                                      .group = tdm__row_text(row, "group"),
+                                      .death_cause = tdm__row_text(row, "death_cause"),
+                                      .pid = tdm__row_number(row, "pid"),
+                                      .restarts = tdm__row_number(row, "restarts"),
+                                      .detached = (int)tdm__row_number(row, "detached")};
     actor->amounts = fill_amounts(filler, row, &actor->amounts_count);
     actor->gpu_indices = fill_gpus(filler, row, &actor->gpus_count);
 }
@@ -214,11 +205,11 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         const tdm_value *row = tdm_value_at(rows, i);
 
-        nodes[i] = (struct tdm_node_state){.id = text_of(row, "id"),
-                                           .name = text_of(row, "name"),
-                                           .unix_address = text_of(row, "unix_address"),
-                                           .tcp_address = text_of(row, "tcp_address"),
-                                           .pid = number_of(row, "pid")};
+        nodes[i] = (struct tdm_node_state){.id = tdm__row_text(row, "id"),
+                                           .name = tdm__row_text(row, "name"),
+                                           .unix_address = tdm__row_text(row, "unix_address"),
+                                           .tcp_address = tdm__row_text(row, "tcp_address"),
+                                           .pid = tdm__row_number(row, "pid")};
         nodes[i].amounts = fill_amounts(&filler, row, &nodes[i].amounts_count);
     }
     *nodes_out = nodes;
@@ -265,14 +256,14 @@ static void fill_group(struct filler *filler, const tdm_value *row,
 {
     const tdm_value *bundles = tdm_value_find(row, "bundles");
 
-    group->id = text_of(row, "id");
+    group->id = tdm__row_text(row, "id");
     group->bundles = filler->bundles;
     group->bundles_count = tdm_value_count(bundles);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm_bundle_state *bundle = filler->bundles++;
         const tdm_value *inner = tdm_value_at(bundles, i);
 
-        bundle->node_id = text_of(inner, "node_id");
+        bundle->node_id = tdm__row_text(inner, "node_id");
         bundle->amounts = fill_amounts(filler, inner, &bundle->amounts_count);
         bundle->gpu_indices = fill_gpus(filler, inner, &bundle->gpus_count);
     }

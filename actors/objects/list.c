@@ -4,6 +4,7 @@
 
 #include "actors/objects/internal.h"
 #include "actors/objects/memory.h"
+#include "actors/row.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/wire/value.h"
@@ -39,31 +40,21 @@ void tdm__object_row_write(tdm_writer *writer, const struct tdm_object_state *ro
     write_number(writer, "age_ms", row->age_ms);
 }
 
-static const char *text_of(const tdm_value *value, const char *key)
-{
-    return tdm_value_string(tdm_value_find(value, key), "");
-}
-
-static int64_t number_of(const tdm_value *value, const char *key)
-{
-    return tdm_value_int(tdm_value_find(value, key), 0);
-}
-
 void tdm__object_row_read(const tdm_value *value, struct tdm_object_state *row_out)
 {
-    *row_out =
-        (struct tdm_object_state){.id = text_of(value, "id"),
-                                  .owner = text_of(value, "owner"),
-                                  .owner_name = text_of(value, "owner_name"),
-                                  .node_id = text_of(value, "node_id"),
-                                  .node_name = text_of(value, "node_name"),
-                                  .where = text_of(value, "where"),
-                                  .pid = number_of(value, "pid"),
-                                  .size_bytes = number_of(value, "size_bytes"),
-                                  .holders_count = (uint32_t)number_of(value, "holders"),
-                                  .borrowers_count = (uint32_t)number_of(value, "borrowers"),
-                                  .readers_count = (uint32_t)number_of(value, "readers"),
-                                  .age_ms = number_of(value, "age_ms")};
+    *row_out = (struct tdm_object_state){
+        .id = tdm__row_text(value, "id"),
+        .owner = tdm__row_text(value, "owner"),
+        .owner_name = tdm__row_text(value, "owner_name"),
+        .node_id = tdm__row_text(value, "node_id"),
+        .node_name = tdm__row_text(value, "node_name"),
+        .where = tdm__row_text(value, "where"),
+        .pid = tdm__row_number(value, "pid"),
+        .size_bytes = tdm__row_number(value, "size_bytes"),
+        .holders_count = (uint32_t)tdm__row_number(value, "holders"),
+        .borrowers_count = (uint32_t)tdm__row_number(value, "borrowers"),
+        .readers_count = (uint32_t)tdm__row_number(value, "readers"),
+        .age_ms = tdm__row_number(value, "age_ms")};
 }
 
 /* ---- the rows of a process -------------------------------------------------------------- */
