@@ -12,6 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { STRANGERS_TOLD = 10, STRANGERS_MS = 60000 };
+
 /* ---- ending ----------------------------------------------------------------------------- */
 
 /* Lets go of everything but the memory and the calls. */
@@ -55,6 +57,26 @@ void tdm__conn_unwatch_close(struct tdm__closer *closer)
     LIST_REMOVE(closer, link);
 }
 
+/* Anybody can connect as often as he likes: he shall not fill the log. */
+static void tell_of_stranger(struct tdm__conn *conn, const char *detail)
+{
+    struct tdm__rpc *rpc = conn->rpc;
+    int64_t now_ms = tdm__clock_ms();
+
+    if (now_ms - rpc->strangers_since_ms >= STRANGERS_MS) {
+        rpc->strangers_since_ms = now_ms;
+        rpc->strangers_count = 0;
+    }
+    rpc->strangers_count++;
+    if (rpc->strangers_count < STRANGERS_TOLD) {
+        tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
+    } else if (rpc->strangers_count == STRANGERS_TOLD) {
+        tdm__log(TDM__WARN, "rpc",
+                 "connection with %s ends: %s; more of these are not told for %d s",
+                 conn->label, detail, STRANGERS_MS / 1000);
+    }
+}
+
 void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
@@ -64,8 +86,9 @@ void tdm__conn_finish(struct tdm__conn *conn, tdm_status reason)
         return;
     }
     (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-    if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL ||
-        (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing)) {
+    if (conn->accepted && !proved && reason != TDM_E_CLOSED && !conn->rpc->closing) {
+        tell_of_stranger(conn, detail);
+    } else if (reason == TDM_E_AUTH || reason == TDM_E_PROTOCOL) {
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     }
     conn->state = CONN_ENDED;

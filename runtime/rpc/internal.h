@@ -103,6 +103,8 @@ struct tdm__rpc {
     TAILQ_HEAD(, tdm__conn) corked; /* with output that leaves before the next poll */
     struct tdm__hook flush_hook;
     bool closing;
+    int64_t strangers_since_ms; /* the minute in which … */
+    uint32_t strangers_count;   /* … so many clients ended without proving who they are */
 };
 
 /* ---- frames that arrive (receive.c, incoming.c) ----------------------------------------- */

@@ -1,6 +1,7 @@
 /* handshake_test.c - who does not know the token gets nowhere, whatever he sends. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
+#include "runtime/log.h"
 #include "runtime/rpc/internal.h"
 #include "tests/support/rpc_pair.h"
 
@@ -157,6 +158,36 @@ static void garbage_of_a_stranger_is_dropped(void **state)
     expect_end(fd);
 }
 
+static void strangers_cannot_fill_the_log(void **state)
+{
+    char path[] = "/tmp/handshake_test_log.XXXXXX";
+    char garbage[HELLO_BYTES];
+    int log = mkstemp(path);
+    int lines = 0;
+    FILE *told;
+
+    (void)state;
+    assert_true(log >= 0);
+    memset(garbage, 'G', sizeof(garbage));
+    tdm__log_also_to(log);
+    for (int i = 0; i < 40; i++) {
+        int fd = connect_raw();
+
+        assert_int_equal(write(fd, garbage, sizeof(garbage)), sizeof(garbage));
+        expect_end(fd);
+    }
+    tdm__log_also_to(-1);
+    told = fdopen(log, "r");
+    assert_non_null(told);
+    rewind(told);
+    for (int byte = fgetc(told); byte != EOF; byte = fgetc(told)) {
+        lines += byte == '\n';
+    }
+    (void)fclose(told);
+    (void)unlink(path);
+    assert_in_range(lines, 1, 10);
+}
+
 /* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
 static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
 {
@@ -278,6 +309,7 @@ int main(void)
         HANDSHAKE_TEST(a_live_address_is_not_taken_and_a_stale_one_is),
         HANDSHAKE_TEST(a_wrong_token_is_refused_on_both_sides),
         HANDSHAKE_TEST(garbage_of_a_stranger_is_dropped),
+        HANDSHAKE_TEST(strangers_cannot_fill_the_log),
         HANDSHAKE_TEST(a_stranger_with_a_good_hello_is_dropped_at_the_proof),
         HANDSHAKE_TEST(a_reflected_proof_is_refused),
         HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
