@@ -3,6 +3,7 @@
 #include "colocate/job/controller.h"
 
 #include "colocate/job/banner.h"
+#include "colocate/job/loss.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/mix.h"
@@ -49,13 +50,18 @@ static tdm_status call_trainers(struct tdm__controller *controller, const char *
                           (int64_t)controller->spec->step_timeout_ms);
 }
 
-static tdm_status call_engines(struct tdm__controller *controller, const char *method,
-                               struct tdm_bytes arguments)
+/* Those that are lost meanwhile are left out.  Repeating such a call changes nothing. */
+static tdm_status call_engines(struct tdm__controller *controller, tdm_actor *const *engines,
+                               const char *method, struct tdm_bytes arguments)
 {
     struct tdm__crew *crew = &controller->crew;
+    tdm_status status;
 
-    return tdm__crew_call(crew, crew->engines, crew->engines_count, method, arguments,
-                          (int64_t)controller->spec->update_timeout_ms);
+    while ((status = tdm__crew_call(crew, engines, crew->engines_count, method, arguments,
+                                    (int64_t)controller->spec->update_timeout_ms)) != TDM_OK) {
+        TDM_TRY(tdm__loss_survive(crew, status));
+    }
+    return TDM_OK;
 }
 
 /* ---- the first turn --------------------------------------------------------------------- */
@@ -110,7 +116,9 @@ tdm_status tdm__controller_resume_trainer(struct tdm__controller *controller)
     int64_t begin_ns = tdm__clock_ns();
 
     if (!controller->started) {
-        TDM_TRY(call_engines(controller, "start", no_arguments));
+        TDM_TRY(tdm__crew_call(&controller->crew, controller->crew.engines,
+                               controller->crew.engines_count, "start", no_arguments,
+                               (int64_t)controller->spec->update_timeout_ms));
         TDM_TRY(start_trainers(controller));
         controller->started = true;
         return TDM_OK;
@@ -296,7 +304,8 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "s", tag);
     if (status == TDM_OK) {
-        status = call_engines(controller, "resume", tdm_writer_bytes(writer));
+        status = call_engines(controller, controller->crew.engines, "resume",
+                              tdm_writer_bytes(writer));
     }
     tdm_writer_destroy(writer);
     controller->numbers.off_on_ms += ms_since(begin_ns);
@@ -358,12 +367,25 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(call_engines(controller, "pause", no_arguments));
+    TDM_TRY(call_engines(controller, controller->crew.engines, "pause", no_arguments));
     controller->numbers.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
 }
 
 /* ---- rollouts --------------------------------------------------------------------------- */
+
+/* Asks anew when an engine is lost: the others answer the same. */
+static tdm_status run_rollout(struct tdm__controller *controller,
+                              const struct tdm__rollout_options *options,
+                              struct tdm__rollout *rollout_out)
+{
+    tdm_status status;
+
+    while ((status = tdm__rollout_run(&controller->crew, options, rollout_out)) != TDM_OK) {
+        TDM_TRY(tdm__loss_survive(&controller->crew, status));
+    }
+    return TDM_OK;
+}
 
 tdm_status tdm__controller_rollout(struct tdm__controller *controller)
 {
@@ -388,7 +410,7 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller)
             tdm__dataset_pick(controller->train.rows_count, seed_for(controller, SEED_TRAIN, 0),
                               (uint64_t)controller->step * spec->rollout_batch_size + i);
     }
-    status = tdm__rollout_run(&controller->crew, &options, &controller->rollout);
+    status = run_rollout(controller, &options, &controller->rollout);
     free(rows);
     TDM_TRY(status);
     controller->numbers.rollout_ms = ms_since(begin_ns);
@@ -420,7 +442,7 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
     for (uint32_t i = 0; i < count; i++) {
         rows[i] = i;
     }
-    status = tdm__rollout_run(&controller->crew, &options, &rollout);
+    status = run_rollout(controller, &options, &rollout);
     free(rows);
     TDM_TRY(status);
     *score_out = rollout.exact;
@@ -484,6 +506,25 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
     }
 }
 
+/* Those of an engine that is lost meanwhile are lost with it. */
+static tdm_status await_spans(struct tdm__controller *controller, tdm_ref **refs,
+                              tdm_actor *const *actors, uint32_t count)
+{
+    tdm_status status;
+
+    while ((status = tdm__crew_await(&controller->crew, refs, count,
+                                     (int64_t)controller->spec->step_timeout_ms)) != TDM_OK) {
+        TDM_TRY(tdm__loss_survive(&controller->crew, status));
+        for (uint32_t i = 0; i < count; i++) {
+            if (actors[i] == NULL) {
+                tdm_ref_release(refs[i]);
+                refs[i] = NULL;
+            }
+        }
+    }
+    return TDM_OK;
+}
+
 static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t process,
                               tdm_actor *const *actors, uint32_t count)
 {
@@ -491,15 +532,19 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count) : TDM_OK;
 
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
+        if (actors[i] != NULL) {
+            status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
+        }
     }
     if (status == TDM_OK) {
-        status = tdm__crew_await(&controller->crew, refs, count,
-                                 (int64_t)controller->spec->step_timeout_ms);
+        status = await_spans(controller, refs, actors, count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         const tdm_value *spans;
 
+        if (refs[i] == NULL) {
+            continue;
+        }
         status = tdm_get_value(refs[i], 0, &spans);
         if (status == TDM_OK) {
             trace_spans(controller, process, i, spans);

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/crew.h"
 
+#include "colocate/job/loss.h"
 #include "colocate/job/rank.h"
+#include "colocate/job/vigil.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
@@ -71,19 +73,14 @@ static tdm_status wait_slices(struct tdm__crew *crew, tdm_ref *const *refs, uint
             return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not answered in time",
                              count - count_done(done, count), count);
         }
+        TDM_TRY(tdm__loss_watch(crew));
     }
 }
 
-tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
-                           int64_t timeout_ms)
+static tdm_status await_calls(struct tdm__crew *crew, tdm_ref *const *refs, uint8_t *done,
+                              uint32_t count, int64_t timeout_ms)
 {
-    uint8_t *done = calloc(count + 1, 1);
-    tdm_status status;
-
-    if (done == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "waiting for %u calls", count);
-    }
-    status = wait_slices(crew, refs, done, count, tdm__deadline_in(timeout_ms));
+    tdm_status status = wait_slices(crew, refs, done, count, tdm__deadline_in(timeout_ms));
     if (status != TDM_OK && status != TDM_E_CANCELED) {
         char detail[TDM__ERROR_DETAIL_BYTES];
         tdm_status better;
@@ -96,6 +93,30 @@ tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_
     } else if (status == TDM_OK) {
         status = worst_of(refs, done, count);
     }
+    return status;
+}
+
+tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
+                           int64_t timeout_ms)
+{
+    tdm_ref **calls = calloc(count + 1, sizeof(*calls));
+    uint8_t *done = calloc(count + 1, 1);
+    uint32_t calls_count = 0;
+    tdm_status status = TDM_OK;
+
+    if (calls == NULL || done == NULL) {
+        status = tdm__fail(TDM_E_NOMEM, "waiting for %u calls", count);
+    } else {
+        for (uint32_t i = 0; i < count; i++) {
+            if (refs[i] != NULL) {
+                calls[calls_count++] = refs[i];
+            }
+        }
+    }
+    if (status == TDM_OK && calls_count > 0) {
+        status = await_calls(crew, calls, done, calls_count, timeout_ms);
+    }
+    free(calls);
     free(done);
     return status;
 }
@@ -113,20 +134,38 @@ tdm_status tdm__crew_call(struct tdm__crew *crew, tdm_actor *const *actors, uint
 {
     tdm_ref **refs = calloc(count + 1, sizeof(*refs));
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count) : TDM_OK;
-    uint32_t sent = 0;
 
-    while (status == TDM_OK && sent < count) {
-        status = tdm_actor_call_packed(actors[sent], method, arguments, &refs[sent]);
-        sent += status == TDM_OK ? 1 : 0;
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        if (actors[i] != NULL) {
+            status = tdm_actor_call_packed(actors[i], method, arguments, &refs[i]);
+        }
     }
     if (status == TDM_OK) {
         status = tdm__crew_await(crew, refs, count, timeout_ms);
     }
     if (refs != NULL) {
-        tdm__crew_release(refs, sent);
+        tdm__crew_release(refs, count);
         free(refs);
     }
     return tdm__wrap(status, "%s", method);
+}
+
+/* ---- who is there ----------------------------------------------------------------------- */
+
+uint32_t tdm__crew_engines_left(const struct tdm__crew *crew)
+{
+    uint32_t left = 0;
+
+    for (uint32_t i = 0; i < crew->engines_count; i += crew->per_engine) {
+        left += crew->engines[i] != NULL ? 1 : 0;
+    }
+    return left;
+}
+
+bool tdm__crew_serves(const struct tdm__crew *crew, uint32_t engine)
+{
+    return crew->engines[(size_t)engine * crew->per_engine] != NULL &&
+           (crew->fresh == NULL || !crew->fresh[engine]);
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
@@ -274,11 +313,16 @@ tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
                                .per_engine = spec->rollout_num_gpus_per_engine};
     crew->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
     crew->engines = calloc(spec->num_engines * crew->per_engine + 1, sizeof(tdm_actor *));
-    status = crew->trainers == NULL || crew->engines == NULL
+    crew->fresh = calloc(spec->num_engines + 1, sizeof(bool));
+    status = crew->trainers == NULL || crew->engines == NULL || crew->fresh == NULL
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : reserve(crew);
     if (status == TDM_OK) {
         status = create_all(crew);
+    }
+    if (status == TDM_OK) {
+        status = tdm__vigil_create(runtime, crew->engines_count, spec->update_stall_timeout_ms,
+                                   &crew->vigil);
     }
     if (status != TDM_OK) {
         tdm__crew_fini(crew);
@@ -296,6 +340,13 @@ static void destroy_all(tdm_actor **actors, uint32_t count)
 
 void tdm__crew_fini(struct tdm__crew *crew)
 {
+    tdm__vigil_destroy(crew->vigil);
+    free(crew->fresh);
+    free(crew->dead);
+    crew->vigil = NULL;
+    crew->fresh = NULL;
+    crew->dead = NULL;
+    crew->dead_count = 0;
     destroy_all(crew->trainers, crew->trainers_count);
     destroy_all(crew->engines, crew->engines_count);
     crew->trainers = NULL;

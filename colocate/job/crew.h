@@ -4,8 +4,11 @@
 #define TDM_COLOCATE_JOB_CREW_H
 
 #include "colocate/job/job.h"
+#include "colocate/weights/commit_core.h"
 
 #include <tandem/actor.h>
+
+struct tdm__vigil;
 
 /* Trainer rank r lies on GPU r; rank t of engine e on GPU e × per_engine + t. */
 struct tdm__crew {
@@ -15,9 +18,16 @@ struct tdm__crew {
     tdm_placement_group *group;              /* owned, like the rest */
     tdm_actor **trainers;
     uint32_t trainers_count;
-    tdm_actor **engines; /* engine after engine, rank after rank */
+    tdm_actor **engines; /* engine after engine, rank after rank; NULL: lost (loss.h) */
     uint32_t engines_count;
     uint32_t per_engine;
+    bool *fresh; /* engines that serve nothing yet, though they live; NULL: none is */
+
+    struct tdm__vigil *vigil; /* over the engines' ranks; NULL: nobody looks after them */
+    struct tdm__member *dead; /* engine ranks lost since the last update began */
+    uint32_t dead_count;
+    void (*on_lost)(void *arg, uint32_t engine, const char *why); /* NULL is allowed */
+    void *on_lost_arg;
 
     /* How weights go, once tdm__weight_update_connect() knows. */
     bool by_parts; /* in the engines' own layout; else whole tensors, by name */
@@ -31,12 +41,17 @@ tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
 /* Lets go of the handles; the actors end with the runtime. */
 void tdm__crew_fini(struct tdm__crew *crew);
 
-/* The same call to all of these actors; blocks until all have answered.  When some fail, the
+/* Engines that are not lost; does this one answer prompts? */
+uint32_t tdm__crew_engines_left(const struct tdm__crew *crew);
+bool tdm__crew_serves(const struct tdm__crew *crew, uint32_t engine);
+
+/* The same call to all of these actors, but for those that are NULL; blocks until all have
+ * answered.  When some fail, the
  * failure that explains the others is returned: a death rather than what it tore down.
  * TDM_E_CANCELED after a second interrupt. */
 tdm_status tdm__crew_call(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
                           const char *method, struct tdm_bytes arguments, int64_t timeout_ms);
-/* Waits for calls made already; does not release them. */
+/* Waits for calls made already, NULL for none; does not release them. */
 tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
                            int64_t timeout_ms);
 void tdm__crew_release(tdm_ref **refs, uint32_t count);

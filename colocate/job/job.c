@@ -118,7 +118,8 @@ static tdm_status prepare(struct tdm__controller *controller)
                               &controller->unseen));
     TDM_TRY(tdm__job_library_open(spec->library, &controller->library));
     TDM_TRY(check_budget(controller));
-    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines, UPDATE_RETRIES);
+    tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min,
+                    UPDATE_RETRIES);
     TDM_TRY(read_resume(controller));
     TDM_TRY(make_directories(controller->options->out));
     return open_trace(controller);
@@ -136,6 +137,25 @@ static void tell_who_sits_where(struct tdm__controller *controller)
     tdm__progress_note(&controller->progress, "%s", text);
 }
 
+/* Whether the job goes on is seen by the caller of what failed. */
+static void on_engine_lost(void *arg, uint32_t engine, const char *why)
+{
+    struct tdm__controller *controller = arg;
+    uint32_t per_engine = controller->crew.per_engine;
+    uint32_t left = tdm__crew_engines_left(&controller->crew);
+    char who[32];
+    struct tdm__phase_event event = {
+        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = who, .text = why};
+    enum tdm__phase_action action;
+
+    (void)snprintf(who, sizeof(who), "engine %u", engine);
+    (void)tdm__phase_next(&controller->phase, &event, &action);
+    memset(&controller->resident_bytes[1][(size_t)engine * per_engine], 0,
+           per_engine * sizeof(controller->resident_bytes[1][0]));
+    tdm__progress_note(&controller->progress, "engine %u lost: %s; %u of %u %s", engine, why,
+                       left, controller->spec->num_engines, left == 1 ? "goes on" : "go on");
+}
+
 static tdm_status start_cluster(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -147,8 +167,11 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     options.device = spec->device;
     TDM_TRY(tdm_runtime_start(&options, &controller->runtime));
     tell_who_sits_where(controller);
-    return tdm__crew_start(&controller->crew, controller->runtime, spec,
-                           controller->options->interrupts);
+    TDM_TRY(tdm__crew_start(&controller->crew, controller->runtime, spec,
+                            controller->options->interrupts));
+    controller->crew.on_lost = on_engine_lost;
+    controller->crew.on_lost_arg = controller;
+    return TDM_OK;
 }
 
 /* ---- the phases ------------------------------------------------------------------------- */
@@ -163,20 +186,29 @@ static void begin_numbers(struct tdm__controller *controller)
                                     .version = controller->phase.committed_version};
 }
 
-/* An update that was refused is aborted and tried again, and the old version serves on; one
- * that failed because somebody died, or because somebody is impatient, ends the job. */
+/* An update that was refused, or in which an engine was lost, is aborted and tried again, and
+ * the old version serves on; a trainer's death, too few engines or impatience end the job. */
 static bool survives_update(struct tdm__controller *controller, tdm_status status)
 {
+    bool died = status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
+
     if (status == TDM_OK) {
         return true;
     }
-    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_CANCELED ||
-        !controller->update.decided) {
+    if (status == TDM_E_CANCELED || !controller->update.decided ||
+        (died && controller->update.engines_lost == 0) ||
+        tdm__crew_engines_left(&controller->crew) < controller->spec->num_engines_min) {
         return false;
     }
-    tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",
-                       (unsigned long long)controller->update.version, tdm_strerror(status),
-                       tdm_error_detail());
+    if (controller->update.engines_lost > 0) { /* which has been told */
+        tdm__progress_note(&controller->progress,
+                           "update to version %llu aborted: it goes on without the lost",
+                           (unsigned long long)controller->update.version);
+    } else {
+        tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",
+                           (unsigned long long)controller->update.version, tdm_strerror(status),
+                           tdm_error_detail());
+    }
     return true;
 }
 

@@ -72,6 +72,7 @@ static const struct setting settings[] = {
     {"rollout.num_rollout", COUNT, FIELD(num_rollout), 0, 1e9, 260, NULL},
     {"rollout.warmup_steps", COUNT, FIELD(warmup_steps), 0, 1e9, 15, NULL},
     {"rollout.warmup_batch_size", COUNT, FIELD(warmup_batch_size), 1, 65536, 64, NULL},
+    {"rollout.num_engines_min", COUNT, FIELD(num_engines_min), 1, 64, 1, NULL},
     {"rollout.eval_interval", COUNT, FIELD(eval_interval), 0, 1e9, 0, NULL},
 
     {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,
@@ -81,6 +82,7 @@ static const struct setting settings[] = {
     {"update.mode", TEXT, FIELD(update_mode), 0, 0, 0, "donate"},
     {"update.verify", TEXT, FIELD(verify), 0, 0, 0, "full"},
     {"update.timeout_ms", COUNT, FIELD(update_timeout_ms), 1, DAY_MS, 30000, NULL},
+    {"update.stall_timeout_ms", COUNT, FIELD(update_stall_timeout_ms), 100, DAY_MS, 4000, NULL},
 
     {"data.train", PATH, FIELD(train), 0, 0, 0, NULL},
     {"data.unseen", PATH, FIELD(unseen), 0, 0, 0, NULL},
@@ -415,6 +417,12 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
                          tdm_config_where(config, "engine.num_engines"), spec->num_engines,
                          per_engine, spec->num_engines * per_engine, spec->trainer_num_ranks,
                          spec->trainer_num_ranks / per_engine);
+    }
+    if (spec->num_engines_min > spec->num_engines) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: rollout.num_engines_min is %u, but engine.num_engines is %u",
+                         tdm_config_where(config, "rollout.num_engines_min"),
+                         spec->num_engines_min, spec->num_engines);
     }
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,

@@ -50,7 +50,8 @@ struct tdm__job_spec {
     uint32_t num_rollout;
     uint32_t warmup_steps;
     uint32_t warmup_batch_size;
-    uint32_t eval_interval; /* steps; 0: before and after only */
+    uint32_t num_engines_min; /* with fewer the job ends */
+    uint32_t eval_interval;   /* steps; 0: before and after only */
 
     /* update */
     uint64_t update_weight_buffer_size;      /* bytes */
@@ -59,6 +60,7 @@ struct tdm__job_spec {
     char update_mode[TDM__JOB_TEXT_BYTES]; /* "donate", "copy" or "names" */
     char verify[TDM__JOB_TEXT_BYTES];      /* "full", "sample" or "none" */
     uint32_t update_timeout_ms;
+    uint32_t update_stall_timeout_ms; /* an engine rank silent for longer is killed */
 
     /* data */
     char train[TDM__PATH_BYTES];

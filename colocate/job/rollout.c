@@ -15,13 +15,22 @@ struct share {
     uint32_t count;
 };
 
+/* Rows are divided over those who serve; whose answers they are makes no difference. */
 static struct share share_of(const struct tdm__crew *crew, uint32_t rows_count, uint32_t engine)
 {
-    uint32_t engines = crew->spec->num_engines;
-    uint32_t first = (uint32_t)((uint64_t)rows_count * engine / engines);
-    uint32_t next = (uint32_t)((uint64_t)rows_count * (engine + 1) / engines);
+    uint32_t engines = 0;
+    uint32_t place = 0; /* of this one among them */
 
-    return (struct share){first, next - first};
+    for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
+        place = i == engine ? engines : place;
+        engines += tdm__crew_serves(crew, i) ? 1 : 0;
+    }
+    if (!tdm__crew_serves(crew, engine)) {
+        return (struct share){0, 0};
+    }
+    return (struct share){(uint32_t)((uint64_t)rows_count * place / engines),
+                          (uint32_t)((uint64_t)rows_count * (place + 1) / engines -
+                                     (uint64_t)rows_count * place / engines)};
 }
 
 /* ---- asking ----------------------------------------------------------------------------- */
@@ -93,35 +102,51 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
     return TDM_OK;
 }
 
+static tdm_status read_answers_of(struct tdm__crew *crew,
+                                  const struct tdm__rollout_options *options, uint32_t engine,
+                                  const tdm_value *reply, struct tdm__rollout *rollout)
+{
+    struct share share = share_of(crew, options->rows_count, engine);
+    uint32_t count = share.count * options->samples_per_row;
+
+    if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
+                         tdm_value_count(tdm_value_at(reply, 1)), count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__wrap(
+            read_sample(options, rollout, reply, i, share.first * options->samples_per_row + i),
+            "engine %u", engine));
+    }
+    return TDM_OK;
+}
+
 static tdm_status read_answers(struct tdm__crew *crew,
                                const struct tdm__rollout_options *options, tdm_ref *const *refs,
                                struct tdm__rollout *rollout)
 {
+    uint32_t first = UINT32_MAX;
     uint64_t version = 0;
 
     for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
-        struct share share = share_of(crew, options->rows_count, engine);
-        uint32_t count = share.count * options->samples_per_row;
+        tdm_ref *ref = refs[(size_t)engine * crew->per_engine];
         const tdm_value *reply;
+        uint64_t own;
 
-        TDM_TRY(tdm_get_value(refs[(size_t)engine * crew->per_engine], 0, &reply));
-        if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
-            return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
-                             tdm_value_count(tdm_value_at(reply, 1)), count);
+        if (ref == NULL) {
+            continue;
         }
-        if (engine == 0) {
-            version = tdm_value_uint(tdm_value_at(reply, 0), 0);
-        } else if (version != tdm_value_uint(tdm_value_at(reply, 0), 0)) {
-            return tdm__fail(TDM_E_STATE,
-                             "engine %u answered with version %llu, engine 0 with %llu", engine,
-                             (unsigned long long)tdm_value_uint(tdm_value_at(reply, 0), 0),
-                             (unsigned long long)version);
+        TDM_TRY(tdm_get_value(ref, 0, &reply));
+        own = tdm_value_uint(tdm_value_at(reply, 0), 0);
+        if (first == UINT32_MAX) {
+            first = engine;
+            version = own;
+        } else if (version != own) {
+            return tdm__fail(
+                TDM_E_STATE, "engine %u answered with version %llu, engine %u with %llu",
+                engine, (unsigned long long)own, first, (unsigned long long)version);
         }
-        for (uint32_t i = 0; i < count; i++) {
-            TDM_TRY(tdm__wrap(read_sample(options, rollout, reply, i,
-                                          share.first * options->samples_per_row + i),
-                              "engine %u", engine));
-        }
+        TDM_TRY(read_answers_of(crew, options, engine, reply, rollout));
     }
     return TDM_OK;
 }
@@ -152,8 +177,17 @@ static tdm_status ask_and_read(struct tdm__crew *crew,
                                const struct tdm__rollout_options *options, tdm_ref **refs,
                                struct tdm__rollout *rollout)
 {
+    uint32_t asked = 0;
+
     for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
-        TDM_TRY(ask_engine(crew, options, engine, refs + (size_t)engine * crew->per_engine));
+        if (tdm__crew_serves(crew, engine)) {
+            TDM_TRY(
+                ask_engine(crew, options, engine, refs + (size_t)engine * crew->per_engine));
+            asked++;
+        }
+    }
+    if (asked == 0) {
+        return tdm__fail(TDM_E_STATE, "none of %u engines serves", crew->spec->num_engines);
     }
     TDM_TRY(tdm__crew_await(crew, refs, crew->engines_count,
                             (int64_t)crew->spec->generate_timeout_ms));

@@ -30,7 +30,8 @@ struct tdm__rollout_options {
     tdm_reward *reward;
 };
 
-/* Every engine answers its share of the rows, all at once. */
+/* Every engine that serves answers its share of the rows, all at once; nothing of the answers
+ * depends on how many there are. */
 tdm_status tdm__rollout_run(struct tdm__crew *crew, const struct tdm__rollout_options *options,
                             struct tdm__rollout *rollout_out);
 void tdm__rollout_fini(struct tdm__rollout *rollout);

@@ -46,6 +46,10 @@ tdm_status tdm__target_read(const tdm_value *value, struct tdm__target *target_o
     const tdm_value *keys = tdm_value_at(value, 1);
     struct tdm__target target = {.blocks_count = tdm_value_count(keys)};
 
+    if (value != NULL && tdm_value_kind_of(value) == TDM_NIL) {
+        *target_out = (struct tdm__target){.absent = true};
+        return TDM_OK;
+    }
     if (target.blocks_count == 0 || target.blocks_count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "a target of %u blocks", target.blocks_count);
     }

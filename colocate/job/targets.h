@@ -11,7 +11,7 @@
 /* Answers with (gpu, [key …]) of a resident region's blocks. */
 tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
                              const tdm_region *region);
-/* TDM_E_PROTOCOL. */
+/* Nil stands for an engine rank that is absent.  TDM_E_PROTOCOL. */
 tdm_status tdm__target_read(const tdm_value *value, struct tdm__target *target_out);
 
 #endif

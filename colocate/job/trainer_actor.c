@@ -27,9 +27,10 @@ struct trainer {
     struct tdm__layout *engine_layouts; /* one an engine rank: as many as trainer ranks */
     struct tdm__route *route;
     struct tdm__mover *mover;
-    tdm_group *gather; /* the ranks that serve one engine */
-    tdm_actor *engine; /* its first rank; only the group's source has it */
-    char *lists;       /* what the source gathers: a list of handles for each rank */
+    tdm_group *gather;  /* the ranks that serve one engine */
+    tdm_actor *engine;  /* its first rank; only the group's source has it */
+    bool engine_absent; /* from the update under way */
+    char *lists;        /* what the source gathers: a list of handles for each rank */
     size_t lists_bytes;
 };
 
@@ -456,6 +457,10 @@ static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
     status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
     tdm__step("trainer.told");
     tdm_ref_release(ref);
+    if (status == TDM_E_ACTOR_DIED) {
+        tdm_actor_destroy(trainer->engine); /* another one may come by that name */
+        trainer->engine = NULL;
+    }
     return status;
 }
 
@@ -475,6 +480,13 @@ static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
     return status;
 }
 
+/* The first rank of the group does, if the engine is there. */
+static bool tells_engine(const struct trainer *trainer)
+{
+    return trainer->rank.context.rank % trainer->rank.per_engine == 0 &&
+           !trainer->engine_absent;
+}
+
 static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
 {
     size_t wanted = list.size_bytes * trainer->rank.per_engine;
@@ -492,7 +504,7 @@ static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
 }
 
 /* No rank fills the next bucket before every engine has read this one; and if one was refused,
- * every rank stops. */
+ * every rank stops.  The group lives on. */
 static tdm_status agree(struct trainer *trainer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -541,9 +553,7 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
         return give_up(trainer, status);
     }
     TDM_TRY(gather_lists(trainer, list));
-    status = trainer->rank.context.rank % trainer->rank.per_engine == 0
-                 ? call_engine(trainer, list.size_bytes)
-                 : TDM_OK;
+    status = tells_engine(trainer) ? call_engine(trainer, list.size_bytes) : TDM_OK;
     (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
     tdm__spans_add(&trainer->rank.spans, name, begin_ns,
                    tdm__sender_bucket_bytes(trainer->sender, bucket),
@@ -571,6 +581,7 @@ static tdm_status read_targets(struct trainer *trainer, const tdm_value *list)
         status = tdm__target_read(tdm_value_at(list, i), &targets[i]);
     }
     if (status == TDM_OK) {
+        trainer->engine_absent = targets[trainer->rank.context.rank].absent;
         status = tdm__mover_open(trainer->mover, targets);
     }
     free(targets);
@@ -618,7 +629,7 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
     }
     (void)snprintf(name, sizeof(name), "write bucket %u", window);
     tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
-    if (trainer->rank.context.rank % trainer->rank.per_engine == 0) {
+    if (tells_engine(trainer)) {
         status = tell_engine(trainer, update, epoch, window);
     }
     return agree(trainer, status);
@@ -628,11 +639,9 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
 static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
                        const tdm_value *targets)
 {
-    tdm_status status = read_targets(trainer, targets);
+    /* An engine that just died may have taken its target along: no reason to end the group. */
+    tdm_status status = agree(trainer, read_targets(trainer, targets));
 
-    if (status != TDM_OK) {
-        return give_up(trainer, status);
-    }
     for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
         status = tdm__wrap(move_window(trainer, update, epoch, i), "bucket %u of %u", i,
                            trainer->route->windows_count);
@@ -664,23 +673,25 @@ static tdm_status update_parts(tdm_call *call, void *self)
 
 /* ---- methods: an update by names -------------------------------------------------------- */
 
-/* (update id, epoch) → bytes, buckets */
+/* (update id, epoch, [is the engine there? …]) → bytes, buckets */
 static tdm_status update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const void *id_bytes;
-    size_t id_bytes_count;
-    uint64_t epoch;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    uint64_t epoch = tdm_value_uint(tdm_value_at(arguments, 1), 0);
+    uint32_t engine = trainer->rank.context.rank / trainer->rank.per_engine;
     struct tdm__id id;
     uint32_t count;
 
     TDM_TRY(started(trainer));
     count = tdm__sender_buckets_count(trainer->sender);
-    TDM_TRY(tdm_call_unpack(call, "bu", &id_bytes, &id_bytes_count, &epoch));
-    if (id_bytes_count != sizeof(id.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", id_bytes_count);
+    if (bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
     }
-    memcpy(id.bytes, id_bytes, sizeof(id.bytes));
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    trainer->engine_absent =
+        tdm_value_bool(tdm_value_at(tdm_value_at(arguments, 2), engine), 1) == 0;
     for (uint32_t bucket = 0; bucket < count; bucket++) {
         TDM_TRY(tdm__wrap(send_bucket(trainer, &id, epoch, bucket), "bucket %u of %u", bucket,
                           count));

@@ -3,6 +3,7 @@
 #include "colocate/job/weight_update.h"
 
 #include "actors/runtime.h"
+#include "colocate/job/loss.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -37,7 +38,8 @@ static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
                                            .version_floor = floor,
                                            .source = {.incarnation = 1},
                                            .members = members,
-                                           .members_count = crew->engines_count};
+                                           .dead = crew->dead,
+                                           .dead_count = crew->dead_count};
     struct tdm__version_answer answer;
     tdm_status status = TDM_OK;
 
@@ -46,26 +48,30 @@ static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
     }
     request.source.actor = crew->runtime->self.id;
     for (uint32_t i = 0; i < crew->engines_count && status == TDM_OK; i++) {
+        struct tdm__member *member = &members[request.members_count];
         struct tdm_actor_info info;
 
-        tdm_actor_describe(crew->engines[i], &info);
-        members[i].incarnation = 1;
-        status = tdm__id_parse(info.id, &members[i].actor);
+        if (crew->engines[i] != NULL) {
+            tdm_actor_describe(crew->engines[i], &info);
+            member->incarnation = 1;
+            status = tdm__id_parse(info.id, &member->actor);
+            request.members_count++;
+        }
     }
     if (status == TDM_OK) {
         status = ask(crew, &request, &answer);
     }
     free(members);
     TDM_TRY(status);
+    crew->dead_count = 0; /* the record knows */
     update->epoch = answer.epoch;
     update->version = answer.update_version;
     return TDM_OK;
 }
 
-/* A call whose arguments are the update and a number, to all of these actors. */
-static tdm_status call_about(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
-                             const char *method, const struct tdm__weight_update *update,
-                             uint64_t number)
+/* A call whose arguments are the update and a number, to all engine ranks. */
+static tdm_status call_engines(struct tdm__crew *crew, const char *method,
+                               const struct tdm__weight_update *update, uint64_t number)
 {
     tdm_writer *writer;
     tdm_status status;
@@ -74,8 +80,8 @@ static tdm_status call_about(struct tdm__crew *crew, tdm_actor *const *actors, u
     status = tdm_pack(writer, "bu", (const void *)update->id.bytes, sizeof(update->id.bytes),
                       number);
     if (status == TDM_OK) {
-        status = tdm__crew_call(crew, actors, count, method, tdm_writer_bytes(writer),
-                                timeout_of(crew));
+        status = tdm__crew_call(crew, crew->engines, crew->engines_count, method,
+                                tdm_writer_bytes(writer), timeout_of(crew));
     }
     tdm_writer_destroy(writer);
     return status;
@@ -114,7 +120,8 @@ static void answers_fini(struct answers *answers)
     *answers = (struct answers){.refs = NULL};
 }
 
-/* The same call to all; TDM_OK when all have answered well.  Free the answers in any case. */
+/* The same call to all that there are; TDM_OK when all have answered well.  Free the answers in
+ * any case. */
 static tdm_status ask_all(struct tdm__crew *crew, tdm_actor *const *actors, uint32_t count,
                           const char *method, struct tdm_bytes arguments,
                           struct answers *answers)
@@ -124,7 +131,9 @@ static tdm_status ask_all(struct tdm__crew *crew, tdm_actor *const *actors, uint
         return tdm__fail(TDM_E_NOMEM, "%u calls of %s", count, method);
     }
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &answers->refs[i]));
+        if (actors[i] != NULL) {
+            TDM_TRY(tdm_actor_call_packed(actors[i], method, arguments, &answers->refs[i]));
+        }
     }
     return tdm__crew_await(crew, answers->refs, count, timeout_of(crew));
 }
@@ -227,7 +236,7 @@ static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_up
     tdm_write_uint(writer, update->epoch);
     tdm_write_array(writer, targets->count);
     for (uint32_t i = 0; i < targets->count; i++) {
-        tdm_write_value(writer, answer_of(targets, i));
+        tdm_write_value(writer, crew->engines[i] == NULL ? NULL : answer_of(targets, i));
     }
     status = tdm_writer_status(writer);
     if (status == TDM_OK) {
@@ -286,12 +295,35 @@ static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_u
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
+/* (update id, epoch, [is the engine there? …]) */
+static tdm_status write_update(tdm_writer *writer, const struct tdm__crew *crew,
+                               const struct tdm__weight_update *update)
+{
+    tdm_write_array(writer, 3);
+    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
+    tdm_write_uint(writer, update->epoch);
+    tdm_write_array(writer, crew->engines_count / crew->per_engine);
+    for (uint32_t i = 0; i < crew->engines_count; i += crew->per_engine) {
+        tdm_write_bool(writer, crew->engines[i] != NULL);
+    }
+    return tdm_writer_status(writer);
+}
+
 static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight_update *update)
 {
+    tdm_writer *writer;
+    tdm_status status;
+
     TDM_TRY(tdm__crew_call(crew, crew->trainers, crew->trainers_count, "take_bucket",
                            no_arguments, timeout_of(crew)));
-    return call_about(crew, crew->trainers, crew->trainers_count, "update", update,
-                      update->epoch);
+    TDM_TRY(tdm_writer_create(&writer));
+    status = write_update(writer, crew, update);
+    if (status == TDM_OK) {
+        status = tdm__crew_call(crew, crew->trainers, crew->trainers_count, "update",
+                                tdm_writer_bytes(writer), timeout_of(crew));
+    }
+    tdm_writer_destroy(writer);
+    return status;
 }
 
 static tdm_status stage(struct tdm__crew *crew, const char *file,
@@ -303,21 +335,31 @@ static tdm_status stage(struct tdm__crew *crew, const char *file,
     TDM_TRY(tdm__crew_call(crew, crew->engines, crew->engines_count, "take_shadow",
                            no_arguments, timeout_of(crew)));
     TDM_TRY(file != NULL ? stage_file(crew, update, file) : stage_buckets(crew, update));
-    return call_about(crew, crew->engines, crew->engines_count, "prepare", update, 0);
+    return call_engines(crew, "prepare", update, 0);
 }
 
 /* The first outcome stored stays; what is proposed here may not be what comes back. */
 static tdm_status decide(struct tdm__crew *crew, struct tdm__weight_update *update,
                          enum tdm__update_outcome proposal)
 {
-    struct tdm__version_request request = {
-        .kind = TDM__VERSION_DECIDE, .update = update->id, .proposal = proposal};
+    struct tdm__version_request request = {.kind = TDM__VERSION_DECIDE,
+                                           .update = update->id,
+                                           .proposal = proposal,
+                                           .dead = crew->dead,
+                                           .dead_count = crew->dead_count};
     struct tdm__version_answer answer;
 
     TDM_TRY(ask(crew, &request, &answer));
     update->decided = true;
     update->committed = answer.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
+}
+
+/* Who is to be named dead with the decision. */
+static tdm_status find_lost(struct tdm__crew *crew, tdm_status staged,
+                            struct tdm__weight_update *update)
+{
+    return staged == TDM_E_CANCELED ? TDM_OK : tdm__loss_find(crew, &update->engines_lost);
 }
 
 tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
@@ -338,6 +380,8 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
         (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
         tdm__log(TDM__INFO, "update", "version %llu: %s", (unsigned long long)update.version,
                  detail);
+        TDM_TRY(find_lost(crew, staged, &update));
+        *update_out = update;
     }
     tdm__step("source.decide");
     TDM_TRY(
@@ -353,13 +397,44 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
                            (unsigned long long)update.version);
 }
 
+static tdm_status tell_outcome(struct tdm__crew *crew, const struct tdm__weight_update *update)
+{
+    return update->committed ? call_engines(crew, "flip", update, update->version)
+                             : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
+                                              no_arguments, timeout_of(crew));
+}
+
+static tdm_status name_dead(struct tdm__crew *crew, const struct tdm__weight_update *update)
+{
+    struct tdm__version_request request = {.kind = TDM__VERSION_DEAD,
+                                           .update = update->id,
+                                           .dead = crew->dead,
+                                           .dead_count = crew->dead_count};
+    struct tdm__version_answer answer;
+
+    return ask(crew, &request, &answer);
+}
+
+/* An engine may be told twice: that changes nothing. */
+static tdm_status tell_survivors(struct tdm__crew *crew,
+                                 const struct tdm__weight_update *update)
+{
+    tdm_status status;
+
+    while ((status = tell_outcome(crew, update)) != TDM_OK) {
+        TDM_TRY(tdm__loss_survive(crew, status));
+        TDM_TRY(name_dead(crew, update));
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update)
 {
-    TDM_TRY(update->committed ? call_about(crew, crew->engines, crew->engines_count, "flip",
-                                           update, update->version)
-                              : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
-                                               no_arguments, timeout_of(crew)));
+    TDM_TRY(tell_survivors(crew, update));
+    if (update->committed && crew->fresh != NULL) {
+        memset(crew->fresh, 0, crew->engines_count / crew->per_engine * sizeof(bool));
+    }
     tdm__step("source.finished");
     if (crew->by_parts && crew->in_place) {
         return TDM_OK; /* trainers have no buckets */

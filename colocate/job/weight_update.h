@@ -15,7 +15,8 @@ struct tdm__weight_update {
     uint64_t version;
     bool decided; /* the outcome is known; otherwise nobody may serve or drop anything */
     bool committed;
-    uint64_t bytes; /* of the model */
+    uint32_t engines_lost; /* by it */
+    uint64_t bytes;        /* of the model */
 };
 
 /* What an update costs, known before the first; all zero where weights go by name. */
@@ -36,11 +37,13 @@ tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *m
 /* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  The weights
  * come from the trainers' buckets, or where `file` is not NULL from those safetensors.  TDM_OK
  * with `committed`, or the failure for which it was aborted; the old version is then served on.
+ * Engines that died or fell silent are out of the crew by then; the next goes without them.
  * `base` is the committed version, `floor` what versions must exceed. */
 tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint64_t base,
                                   uint64_t floor, struct tdm__weight_update *update_out);
-/* Step 5, on every engine rank; or, after an abort, drops what was staged.  Then the trainers
- * give their buckets back: while an engine maps one, its memory cannot go. */
+/* Step 5, on every engine rank; or, after an abort, drops what was staged.  An engine that is
+ * lost meanwhile is named dead, and the others go on.  Then the trainers give their buckets
+ * back: while an engine maps one, its memory cannot go. */
 tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update);
 

@@ -219,6 +219,9 @@ static tdm_status open_target(struct tdm__mover *mover, uint32_t index,
     struct target *target = &mover->targets[index];
     uint64_t wanted;
 
+    if (from->absent) {
+        return TDM_OK;
+    }
     if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %u blocks", index,
                          from->blocks_count);
@@ -266,6 +269,7 @@ void tdm__mover_close(struct tdm__mover *mover)
 
 /* ---- write ------------------------------------------------------------------------------ */
 
+/* To NULL: only sums, so that what members vote for does not depend on who is there. */
 static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__copy *copy,
                            char *to)
 {
@@ -278,7 +282,8 @@ static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__cop
         .to_pitch = copy->to_pitch * element_bytes,
     };
 
-    return tdm__sum_copy(&rows, from + copy->from_offset * element_bytes, to);
+    from += copy->from_offset * element_bytes;
+    return to == NULL ? tdm__sum_rows(&rows, from) : tdm__sum_copy(&rows, from, to);
 }
 
 /* Returns how many sums there are now. */
@@ -297,7 +302,8 @@ static uint32_t write_image(struct tdm__mover *mover, uint32_t image_index, uint
             uint64_t at = tdm__route_image_offset(route, image_index, copy);
 
             at -= mover->options.in_place ? 0 : about->begin;
-            mover->own_sums[sums_count++] = write_copy(mover, copy, address + at);
+            mover->own_sums[sums_count++] =
+                write_copy(mover, copy, address == NULL ? NULL : address + at);
         }
     }
     return sums_count;

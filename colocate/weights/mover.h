@@ -35,6 +35,7 @@ const tdm_region *tdm__mover_bucket(const struct tdm__mover *mover); /* NULL in 
 
 /* The blocks of an engine rank's target, one behind the other, and the GPU they are on. */
 struct tdm__target {
+    bool absent; /* the rank is not there: nothing is written, but every sum is taken */
     struct tdm__id gpu;
     uint32_t blocks_count;
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];

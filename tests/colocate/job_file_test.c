@@ -120,6 +120,8 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
     refuses(GOOD "engine: {num_engines: 3}\n",
             "job.yaml:3: engine.num_engines is 3: with 2 GPUs each that is 6, but the trainer "
             "has 4; 2 engines share them all");
+    refuses(GOOD "rollout: {num_engines_min: 3}\n",
+            "job.yaml:3: rollout.num_engines_min is 3, but engine.num_engines is 2");
     refuses(GOOD "cluster: {num_gpus: 8}\n",
             "job.yaml:1: trainer.num_ranks is 4, but cluster.num_gpus is 8: a "
             "trainer rank wants a GPU each");

@@ -84,10 +84,15 @@ static float reward(const char *prompt, const char *right, const struct tdm_comp
     return strcmp(right, given->text) == 0 ? 1.0F : 0.5F;
 }
 
+static bool fresh[ENGINES]; /* these serve nothing yet */
+
 static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__rollout *rollout)
 {
-    struct tdm__crew crew = {
-        .spec = &spec, .engines = actors, .engines_count = engines_count, .per_engine = 1};
+    struct tdm__crew crew = {.spec = &spec,
+                             .engines = actors,
+                             .engines_count = engines_count,
+                             .per_engine = 1,
+                             .fresh = fresh};
     const struct tdm__rollout_options options = {.dataset = &dataset,
                                                  .rows = rows,
                                                  .rows_count = rows_count,
@@ -158,6 +163,31 @@ static void seeds_are_different_and_do_not_depend_on_the_engines(void **state)
     }
 }
 
+/* The first is lost, the last has come back and has no weights yet. */
+static void those_that_serve_answer_for_all(void **state)
+{
+    struct tdm__rollout whole;
+    struct tdm__rollout rest;
+    tdm_actor *lost = actors[0];
+
+    (void)state;
+    TRY(run(ENGINES, ROWS, &whole));
+    actors[0] = NULL;
+    fresh[ENGINES - 1] = true;
+    TRY(run(ENGINES, ROWS, &rest));
+    fresh[1] = true;
+    assert_int_equal(run(ENGINES, ROWS, &(struct tdm__rollout){0}), TDM_E_STATE);
+    memset(fresh, 0, sizeof(fresh));
+    actors[0] = lost;
+    for (uint32_t i = 0; i < ROWS * SAMPLES; i++) {
+        assert_memory_equal(whole.samples[i].tokens, rest.samples[i].tokens,
+                            2 * sizeof(int32_t));
+        assert_true(whole.samples[i].reward == rest.samples[i].reward);
+    }
+    tdm__rollout_fini(&whole);
+    tdm__rollout_fini(&rest);
+}
+
 static void fewer_rows_than_engines_are_answered_all_the_same(void **state)
 {
     struct tdm__rollout rollout;
@@ -209,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_answered_as_often_as_asked),
         cmocka_unit_test(seeds_are_different_and_do_not_depend_on_the_engines),
+        cmocka_unit_test(those_that_serve_answer_for_all),
         cmocka_unit_test(fewer_rows_than_engines_are_answered_all_the_same),
         cmocka_unit_test(an_engine_that_answers_too_little_is_named),
         cmocka_unit_test(shuffled_rewards_are_the_same_ones_elsewhere),

@@ -54,11 +54,26 @@ static void a_key_has_sixteen_bytes(void **state)
     assert_int_equal(tdm__target_read(NULL, &target), TDM_E_PROTOCOL);
 }
 
+static void nil_is_a_rank_that_is_absent(void **state)
+{
+    struct tdm__target target;
+    tdm_document *document;
+
+    (void)state;
+    assert_int_equal(tdm_document_parse((struct tdm_bytes){"\xc0", 1}, &document), TDM_OK);
+    assert_int_equal(tdm__target_read(tdm_document_root(document), &target), TDM_OK);
+    assert_true(target.absent);
+    tdm_document_destroy(document);
+    assert_int_equal(read_keys(1, 16, &target), TDM_OK);
+    assert_false(target.absent);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_target_has_one_to_eight_keys),
         cmocka_unit_test(a_key_has_sixteen_bytes),
+        cmocka_unit_test(nil_is_a_rank_that_is_absent),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""kill_test.py - whoever is killed, whenever: the job says who and where, and leaves nothing.
+"""kill_test.py - whoever is killed, whenever: the job says who and where, goes on without an engine
+or ends, and leaves nothing.
 
 TANDEM_KILLS sets how many moments of each kind (3); TANDEM_SEED repeats a run.
 """
@@ -11,12 +12,16 @@ import signal
 import sys
 import time
 
-from support import ENDLESS, SHORT, Failure, finish, main, require, wait_for
+from support import (ENDLESS, SHORT, Failure, finish, main, notes_of, numbers_of, read_until, require,
+                     steps_of, wait_for)
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
 KILLS = int(os.environ.get("TANDEM_KILLS", "3"))
 TOLD_S = 2.0
 STEP_S = 0.15  # a step takes about this long
+STALL_MS = 1500
+TWELVE = ["rollout.num_rollout=12", "rollout.warmup_steps=2"]
+ALL_ENGINES = ["rollout.num_engines_min=2"]
 
 
 def find(world, name):
@@ -27,7 +32,7 @@ def find(world, name):
 def kill_at_a_moment(world, chance, choose, prepare):
     """Starts a job, kills what choose() names in the middle of a step: (victim pid, exit code,
     seconds until its end, stderr)."""
-    process = world.start("--json", "--out", "out", *ENDLESS, **prepare(world))
+    process = world.start("--json", "--out", "out", *ENDLESS, *ALL_ENGINES, **prepare(world))
     wait_for(process, "step", 1)
     victims = choose(world, process)
     require(victims, f"nobody to kill among {world.processes()}")
@@ -91,7 +96,56 @@ def driver_died(_, code, err):
     require(code == -signal.SIGKILL, f"exit code {code}: {err}")
 
 
-def an_engine_rank_is_killed(world):
+def without_kill(world):
+    """What each step comes to, by its number."""
+    code, out, err = world.run("--json", "--out", "out", *TWELVE)
+    require(code == 0, f"exit code {code}: {err}")
+    return {step["step"]: numbers_of(step) for step in steps_of(out)}
+
+
+def goes_on(world, wanted, words, strike, lost):
+    """After strike() a job makes the steps that it would have made, and says who was lost."""
+    process = world.start("--json", "--out", "out", *TWELVE, *words)
+    before = read_until(process, "step", 1)
+    victim = strike()
+    code, out, err = finish(process)
+    out = before + out
+    require(code == 0, f"exit code {code}: {err}")
+    found = {step["step"]: numbers_of(step) for step in steps_of(out)}
+    require(found == wanted, f"other steps: {found}, not {wanted}")
+    told = [note for note in notes_of(out) if re.search(lost.format(victim), note)]
+    require(len(told) == 1, f"{len(told)} notes like {lost.format(victim)!r}: {notes_of(out)}")
+    world.require_clean()
+
+
+def at_a_moment(world, chance, name, number):
+    def strike():
+        time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
+        victims = find(world, name)
+        require(len(victims) == 1, f"no {name} among {world.processes()}")
+        os.kill(victims[0], number)
+        return victims[0]
+    return strike
+
+
+def an_engine_is_killed_and_the_job_goes_on(world):
+    wanted = without_kill(world)
+    chance = random.Random(f"{SEED} engine")
+    for number in range(KILLS):
+        name = f"engine/{number % 2}/{chance.randrange(2)}"
+        goes_on(world, wanted, [], at_a_moment(world, chance, name, signal.SIGKILL),
+                rf"^engine {number % 2} lost: actor {name} died: node \S+, pid {{}}, signal 9 \(killed\)"
+                r"[\s\S]*; 1 of 2 goes on$")
+
+
+def an_engine_is_stopped_and_the_job_goes_on(world):
+    stall_ms = int(STALL_MS * world.slow)
+    goes_on(world, without_kill(world), [f"update.stall_timeout_ms={stall_ms}"],
+            at_a_moment(world, random.Random(f"{SEED} stop"), "engine/1/1", signal.SIGSTOP),
+            rf"^engine 1 lost: actor engine/1/1 has not answered for {stall_ms} ms; 1 of 2 goes on$")
+
+
+def with_too_few_engines_the_job_ends(world):
     each_moment(world, "engine", lambda world, process: find(world, "engine/1/0"),
                 rank_died("engine/1/0"))
 
@@ -158,7 +212,8 @@ def a_detached_child_goes_with_a_killed_driver(world):
 
 if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
-    sys.exit(main([an_engine_rank_is_killed, a_trainer_rank_is_killed, the_daemon_is_killed,
+    sys.exit(main([an_engine_is_killed_and_the_job_goes_on, an_engine_is_stopped_and_the_job_goes_on,
+                   with_too_few_engines_the_job_ends, a_trainer_rank_is_killed, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
                    the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
                    a_detached_child_goes_with_a_killed_driver]))

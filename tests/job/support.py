@@ -144,18 +144,28 @@ def steps_of(out):
     return [item for item in objects if item.get("kind") == "step"]
 
 
+def notes_of(out):
+    return [item["note"] for item in map(json.loads, out.splitlines()) if "note" in item]
+
+
 def numbers_of(step):
     """What must not depend on the machine or the moment."""
     return step["step"], step["reward"], step["kl"], tuple(sorted(step["metrics"].items()))
 
 
-def wait_for(process, kind, number):
-    """Reads lines of JSON until this step ("step" or "warmup") has been told."""
+def read_until(process, kind, number):
+    """The lines of JSON until this step ("step" or "warmup") has been told, as they came."""
+    lines = ""
     for line in process.stdout:
+        lines += line
         item = json.loads(line)
         if item.get("kind") == kind and item["step"] >= number:
-            return
+            return lines
     raise Failure(f"ended before {kind} {number}: {process.stderr.read()}")
+
+
+def wait_for(process, kind, number):
+    read_until(process, kind, number)
 
 
 def wait_for_note(process, begin):

@@ -1,0 +1,24 @@
+/* loss.h - engines that die or fall silent, and the job that goes on without them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_LOSS_H
+#define TDM_COLOCATE_JOB_LOSS_H
+
+#include "colocate/job/crew.h"
+
+/* An engine is one unit: when a rank of it is gone, so is the engine.  Its other ranks are
+ * killed, which is what lets its members be named dead: docs/protocols/commit.md. */
+
+/* While calls are waited for: kills the rank of an engine that has been silent for too long, so
+ * that every call that needs it fails.  Never blocks on a rank that lives. */
+tdm_status tdm__loss_watch(struct tdm__crew *crew);
+
+/* Asks every rank of every engine, and takes those that are gone out of the crew: no handles,
+ * members in crew->dead.  `lost_out` counts them; crew->on_lost is told of each.  A failure
+ * says that an engine could not be fenced: then the job cannot go on. */
+tdm_status tdm__loss_find(struct tdm__crew *crew, uint32_t *lost_out);
+
+/* After a call to engines failed with `status`: TDM_OK when an engine was lost by it and enough
+ * are left, and the call is to be made again; else that very failure. */
+tdm_status tdm__loss_survive(struct tdm__crew *crew, tdm_status status);
+
+#endif

@@ -1,0 +1,178 @@
+/* vigil_test.c - who computes answers, who is stopped or dead does not. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/job/vigil.h"
+
+#include "runtime/clock.h"
+#include "tests/support/one_node.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { ACTORS = 3, STALL_MS = 500, LONG_MS = 20000 };
+
+/* Works for so many milliseconds. */
+static tdm_status worker_work(tdm_call *call, void *self)
+{
+    int64_t end_ms;
+    int64_t work_ms;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "i", &work_ms));
+    end_ms = tdm__clock_ms() + work_ms;
+    while (tdm__clock_ms() < end_ms) {
+    }
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(worker, .state_bytes = 1, .methods = {{"work", worker_work}});
+
+static tdm_runtime *runtime;
+static tdm_actor *actors[ACTORS];
+static struct tdm__vigil *vigil;
+
+static pid_t pid_of(tdm_actor *actor)
+{
+    struct tdm_actor_info info;
+
+    tdm_actor_describe(actor, &info);
+    assert_true(info.pid > 0);
+    return (pid_t)info.pid;
+}
+
+static int set_up(void **state)
+{
+    static const char *const names[ACTORS] = {"w0", "w1", "w2"};
+
+    (void)state;
+    for (uint32_t i = 0; i < ACTORS; i++) {
+        actors[i] = one_node_actor(runtime, "worker", names[i], 0);
+    }
+    TRY(tdm__vigil_create(runtime, ACTORS, STALL_MS, &vigil));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    tdm__vigil_destroy(vigil);
+    for (uint32_t i = 0; i < ACTORS; i++) {
+        if (actors[i] != NULL) {
+            TRY(tdm_actor_kill(actors[i], LONG_MS));
+            tdm_actor_destroy(actors[i]);
+        }
+    }
+    return 0;
+}
+
+static void assert_gone(uint32_t place, const char *words)
+{
+    const char *why = tdm__vigil_gone(vigil, place);
+
+    if (why == NULL || strstr(why, words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", why == NULL ? "it answers" : why, words);
+    }
+}
+
+static void who_computes_for_long_is_there(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+    tdm_ref *ref;
+
+    (void)state;
+    TRY(tdm_actor_call(actors[1], "work", &ref, "i", (int64_t)(3 * STALL_MS)));
+    while (tdm_get(ref, 0, "") == TDM_E_TIMEOUT) {
+        TRY(tdm__vigil_settle(vigil, actors));
+        for (uint32_t i = 0; i < ACTORS; i++) {
+            assert_null(tdm__vigil_gone(vigil, i));
+        }
+    }
+    assert_true(tdm__clock_ms() - begin_ms >= 3 * STALL_MS);
+    tdm_ref_release(ref);
+}
+
+static void who_is_stopped_is_named_after_the_stall(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+
+    (void)state;
+    assert_int_equal(kill(pid_of(actors[1]), SIGSTOP), 0);
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_true(tdm__clock_ms() - begin_ms >= STALL_MS);
+    assert_gone(1, "actor w1 has not answered for 500 ms");
+    assert_null(tdm__vigil_gone(vigil, 0));
+    assert_null(tdm__vigil_gone(vigil, 2));
+    assert_int_equal(kill(pid_of(actors[1]), SIGCONT), 0);
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_gone(1, "w1"); /* once is enough */
+}
+
+static void asking_does_not_wait(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    int64_t begin_ms = tdm__clock_ms();
+
+    (void)state;
+    assert_int_equal(kill(pid_of(actors[2]), SIGSTOP), 0);
+    TRY(tdm__vigil_ask(vigil, actors));
+    assert_true(tdm__clock_ms() - begin_ms < STALL_MS);
+    while (tdm__vigil_gone(vigil, 2) == NULL && tdm__clock_ms() - begin_ms < LONG_MS) {
+        (void)nanosleep(&pause, NULL);
+        TRY(tdm__vigil_ask(vigil, actors));
+    }
+    assert_gone(2, "has not answered");
+}
+
+static void the_dead_are_told_apart_with_their_end(void **state)
+{
+    (void)state;
+    one_node_shoot(actors[0]);
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_gone(0, "signal 9");
+    assert_null(tdm__vigil_gone(vigil, 1));
+}
+
+static void a_place_forgotten_is_somebody_elses(void **state)
+{
+    (void)state;
+    TRY(tdm__vigil_ask(vigil, actors));
+    tdm__vigil_forget(vigil, 2); /* with its question under way */
+    TRY(tdm_actor_kill(actors[0], LONG_MS));
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_gone(0, "");
+    tdm_actor_destroy(actors[0]);
+    tdm__vigil_forget(vigil, 0);
+    actors[0] = NULL;
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_null(tdm__vigil_gone(vigil, 0));
+    actors[0] = one_node_actor(runtime, "worker", "w0", 0);
+    TRY(tdm__vigil_settle(vigil, actors));
+    assert_null(tdm__vigil_gone(vigil, 0));
+}
+
+#define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        EACH(who_computes_for_long_is_there),
+        EACH(who_is_stopped_is_named_after_the_stall),
+        EACH(asking_does_not_wait),
+        EACH(the_dead_are_told_apart_with_their_end),
+        EACH(a_place_forgotten_is_somebody_elses),
+    };
+    int failed;
+
+    runtime = one_node_start(32 << 20);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tdm_runtime_stop(runtime);
+    return failed;
+}
