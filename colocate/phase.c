@@ -67,7 +67,7 @@ static const char *const event_texts[] = {
     "rollout_done",   "engines_paused",  "trainer_resumed",    "step_done",
     "trainer_paused", "weights_resumed", "update_committed",   "update_aborted",
     "update_skipped", "caches_flushed",  "kv_resumed",         "died",
-    "step_failed",
+    "revived",        "step_failed",
 };
 
 _Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
@@ -85,6 +85,7 @@ void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t 
 {
     TDM_ASSERT(engines_needed >= 1 && engines_needed <= engines_count);
     memset(state, 0, sizeof(*state));
+    state->engines_count = engines_count;
     state->engines_alive = engines_count;
     state->engines_needed = engines_needed;
     state->update_retries_max = update_retries_max;
@@ -186,6 +187,17 @@ static tdm_status on_died(struct tdm__phase *state, const struct tdm__phase_even
     return fail_job(state, event, "died", action_out);
 }
 
+static tdm_status on_revived(struct tdm__phase *state, const struct tdm__phase_event *event,
+                             enum tdm__phase_action *action_out)
+{
+    if (state->engines_alive == state->engines_count) {
+        return refuse(state, event);
+    }
+    state->engines_alive++;
+    *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on */
+    return TDM_OK;
+}
+
 /* ---- the rules -------------------------------------------------------------------------- */
 
 /* What an answer to the update means for versions, before its rule is applied. */
@@ -274,6 +286,9 @@ tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_eve
     }
     if (event->kind == TDM__PHASE_DIED) {
         return on_died(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_REVIVED) {
+        return on_revived(state, event, action_out);
     }
     if (event->kind == TDM__PHASE_STEP_FAILED) {
         return fail_job(state, event, "failed", action_out);

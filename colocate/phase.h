@@ -68,6 +68,7 @@ enum tdm__phase_event_kind {
     TDM__PHASE_CACHES_FLUSHED,
     TDM__PHASE_KV_RESUMED,
     TDM__PHASE_DIED,       /* a participant, at any time */
+    TDM__PHASE_REVIVED,    /* an engine that had died, at any time */
     TDM__PHASE_STEP_FAILED /* the open action cannot be done: `text` says why */
 };
 
@@ -92,6 +93,7 @@ struct tdm__phase {
     enum tdm__phase_name phase;
     enum tdm__phase_action open; /* told, and not answered yet */
     uint32_t resident;           /* bits, as reported */
+    uint32_t engines_count;
     uint32_t engines_alive;
     uint32_t engines_needed; /* the job fails below this */
     uint32_t update_retries_max;

@@ -4,6 +4,7 @@
 
 #include "colocate/job/banner.h"
 #include "colocate/job/loss.h"
+#include "colocate/job/revive.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/mix.h"
@@ -50,18 +51,33 @@ static tdm_status call_trainers(struct tdm__controller *controller, const char *
                           (int64_t)controller->spec->step_timeout_ms);
 }
 
-/* Those that are lost meanwhile are left out.  Repeating such a call changes nothing. */
-static tdm_status call_engines(struct tdm__controller *controller, tdm_actor *const *engines,
+/* Calls engines, only those that serve or all that live; those that are lost meanwhile are left
+ * out.  Repeating such a call changes nothing. */
+static tdm_status call_engines(struct tdm__controller *controller, bool serving,
                                const char *method, struct tdm_bytes arguments)
 {
     struct tdm__crew *crew = &controller->crew;
-    tdm_status status;
+    tdm_actor **engines = calloc(crew->engines_count + 1, sizeof(tdm_actor *));
+    bool again = true;
+    tdm_status status = TDM_OK;
 
-    while ((status = tdm__crew_call(crew, engines, crew->engines_count, method, arguments,
-                                    (int64_t)controller->spec->update_timeout_ms)) != TDM_OK) {
-        TDM_TRY(tdm__loss_survive(crew, status));
+    if (engines == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "calls of %u engine ranks", crew->engines_count);
     }
-    return TDM_OK;
+    while (again) {
+        for (uint32_t i = 0; i < crew->engines_count; i++) {
+            bool called = !serving || tdm__crew_serves(crew, i / crew->per_engine);
+
+            engines[i] = called ? crew->engines[i] : NULL;
+        }
+        status = tdm__crew_call(crew, engines, crew->engines_count, method, arguments,
+                                (int64_t)controller->spec->update_timeout_ms);
+        again = status != TDM_OK;
+        status = tdm__loss_survive(crew, status);
+        again = again && status == TDM_OK;
+    }
+    free(engines);
+    return status;
 }
 
 /* ---- the first turn --------------------------------------------------------------------- */
@@ -304,8 +320,7 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
     TDM_TRY(tdm_writer_create(&writer));
     status = tdm_pack(writer, "s", tag);
     if (status == TDM_OK) {
-        status = call_engines(controller, controller->crew.engines, "resume",
-                              tdm_writer_bytes(writer));
+        status = call_engines(controller, tag == NULL, "resume", tdm_writer_bytes(writer));
     }
     tdm_writer_destroy(writer);
     controller->numbers.off_on_ms += ms_since(begin_ns);
@@ -360,6 +375,7 @@ tdm_status tdm__controller_flush(struct tdm__controller *controller)
 
 tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
 {
+    tdm__revive_lost(&controller->crew);
     return resume_engines(controller, NULL);
 }
 
@@ -367,7 +383,7 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
-    TDM_TRY(call_engines(controller, controller->crew.engines, "pause", no_arguments));
+    TDM_TRY(call_engines(controller, false, "pause", no_arguments));
     controller->numbers.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
 }

@@ -165,7 +165,7 @@ uint32_t tdm__crew_engines_left(const struct tdm__crew *crew)
 bool tdm__crew_serves(const struct tdm__crew *crew, uint32_t engine)
 {
     return crew->engines[(size_t)engine * crew->per_engine] != NULL &&
-           (crew->fresh == NULL || !crew->fresh[engine]);
+           (crew->about == NULL || !crew->about[engine].fresh);
 }
 
 /* ---- start ------------------------------------------------------------------------------ */
@@ -258,20 +258,26 @@ static tdm_status create_trainers(struct tdm__crew *crew, const char *config_jso
     return TDM_OK;
 }
 
+static tdm_status create_engine_rank(struct tdm__crew *crew, const char *config_json,
+                                     uint32_t index)
+{
+    struct recruit recruit = {.class_name = "tandem.engine",
+                              .rank = index % crew->per_engine,
+                              .ranks_count = crew->per_engine,
+                              .engine = index / crew->per_engine,
+                              .bundle = index,
+                              .num_gpus = crew->spec->engine_num_gpus_per_actor};
+
+    (void)snprintf(recruit.name, sizeof(recruit.name), "engine/%u/%u", recruit.engine,
+                   recruit.rank);
+    (void)snprintf(recruit.group, sizeof(recruit.group), "engine/%u", recruit.engine);
+    return create(crew, &recruit, config_json, &crew->engines[index]);
+}
+
 static tdm_status create_engines(struct tdm__crew *crew, const char *config_json)
 {
     for (uint32_t i = 0; i < crew->spec->num_engines * crew->per_engine; i++) {
-        struct recruit recruit = {.class_name = "tandem.engine",
-                                  .rank = i % crew->per_engine,
-                                  .ranks_count = crew->per_engine,
-                                  .engine = i / crew->per_engine,
-                                  .bundle = i,
-                                  .num_gpus = crew->spec->engine_num_gpus_per_actor};
-
-        (void)snprintf(recruit.name, sizeof(recruit.name), "engine/%u/%u", recruit.engine,
-                       recruit.rank);
-        (void)snprintf(recruit.group, sizeof(recruit.group), "engine/%u", recruit.engine);
-        TDM_TRY(create(crew, &recruit, config_json, &crew->engines[i]));
+        TDM_TRY(create_engine_rank(crew, config_json, i));
         crew->engines_count++;
     }
     return TDM_OK;
@@ -301,6 +307,40 @@ static tdm_status create_all(struct tdm__crew *crew)
     return await_all(crew->engines, crew->engines_count);
 }
 
+static tdm_status create_one(struct tdm__crew *crew, uint32_t first)
+{
+    char *config_json;
+    tdm_status status = TDM_OK;
+
+    TDM_TRY(tdm_config_json(crew->spec->config, &config_json));
+    for (uint32_t i = first; i < first + crew->per_engine && status == TDM_OK; i++) {
+        status = create_engine_rank(crew, config_json, i);
+    }
+    free(config_json);
+    TDM_TRY(status);
+    return await_all(&crew->engines[first], crew->per_engine);
+}
+
+tdm_status tdm__crew_create_engine(struct tdm__crew *crew, uint32_t engine)
+{
+    uint32_t first = engine * crew->per_engine;
+    tdm_status status = create_one(crew, first);
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    if (status == TDM_OK) {
+        return TDM_OK;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    for (uint32_t i = first; i < first + crew->per_engine; i++) {
+        if (crew->engines[i] != NULL) {
+            (void)tdm_actor_kill(crew->engines[i], START_MS);
+            tdm_actor_destroy(crew->engines[i]);
+            crew->engines[i] = NULL;
+        }
+    }
+    return tdm__fail(status, "%s", detail);
+}
+
 tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
                            const struct tdm__job_spec *spec,
                            const volatile sig_atomic_t *interrupts)
@@ -313,8 +353,10 @@ tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
                                .per_engine = spec->rollout_num_gpus_per_engine};
     crew->trainers = calloc(spec->trainer_num_ranks + 1, sizeof(tdm_actor *));
     crew->engines = calloc(spec->num_engines * crew->per_engine + 1, sizeof(tdm_actor *));
-    crew->fresh = calloc(spec->num_engines + 1, sizeof(bool));
-    status = crew->trainers == NULL || crew->engines == NULL || crew->fresh == NULL
+    crew->about = calloc(spec->num_engines + 1, sizeof(*crew->about));
+    crew->layouts = calloc(spec->num_engines * crew->per_engine + 1, sizeof(crew->layouts[0]));
+    status = crew->trainers == NULL || crew->engines == NULL || crew->about == NULL ||
+                     crew->layouts == NULL
                  ? tdm__fail(TDM_E_NOMEM, "the actors of a job")
                  : reserve(crew);
     if (status == TDM_OK) {
@@ -341,10 +383,14 @@ static void destroy_all(tdm_actor **actors, uint32_t count)
 void tdm__crew_fini(struct tdm__crew *crew)
 {
     tdm__vigil_destroy(crew->vigil);
-    free(crew->fresh);
+    free(crew->about);
+    free(crew->manifest);
+    free(crew->layouts);
     free(crew->dead);
     crew->vigil = NULL;
-    crew->fresh = NULL;
+    crew->about = NULL;
+    crew->manifest = NULL;
+    crew->layouts = NULL;
     crew->dead = NULL;
     crew->dead_count = 0;
     destroy_all(crew->trainers, crew->trainers_count);

@@ -10,6 +10,17 @@
 
 struct tdm__vigil;
 
+struct tdm__crew_engine {
+    bool fresh;        /* lives, but serves nothing yet: it came back, and has no weights */
+    uint32_t attempts; /* to bring it back, since it served last */
+};
+
+enum tdm__engine_news {
+    TDM__ENGINE_LOST,  /* text: why */
+    TDM__ENGINE_LIVES, /* again; fresh */
+    TDM__ENGINE_SERVES /* again */
+};
+
 /* Trainer rank r lies on GPU r; rank t of engine e on GPU e × per_engine + t. */
 struct tdm__crew {
     tdm_runtime *runtime;                    /* borrowed */
@@ -21,23 +32,30 @@ struct tdm__crew {
     tdm_actor **engines; /* engine after engine, rank after rank; NULL: lost (loss.h) */
     uint32_t engines_count;
     uint32_t per_engine;
-    bool *fresh; /* engines that serve nothing yet, though they live; NULL: none is */
+    struct tdm__crew_engine *about; /* each engine; NULL: they all serve */
 
     struct tdm__vigil *vigil; /* over the engines' ranks; NULL: nobody looks after them */
     struct tdm__member *dead; /* engine ranks lost since the last update began */
     uint32_t dead_count;
-    void (*on_lost)(void *arg, uint32_t engine, const char *why); /* NULL is allowed */
-    void *on_lost_arg;
+    /* NULL is allowed. */
+    void (*on_news)(void *arg, uint32_t engine, enum tdm__engine_news news, const char *text);
+    void *on_news_arg;
 
     /* How weights go, once tdm__weight_update_connect() knows. */
-    bool by_parts; /* in the engines' own layout; else whole tensors, by name */
-    bool in_place; /* written where engines will serve them; else into buckets */
+    bool by_parts;  /* in the engines' own layout; else whole tensors, by name */
+    bool in_place;  /* written where engines will serve them; else into buckets */
+    void *manifest; /* as engines were told it; owned, like the rest */
+    size_t manifest_bytes;
+    uint64_t *layouts; /* checksums of the engine ranks' layouts */
 };
 
 /* Reserves the GPUs, creates all actors, waits until they are constructed. */
 tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
                            const struct tdm__job_spec *spec,
                            const volatile sig_atomic_t *interrupts);
+/* Creates the ranks of a lost engine anew, on their bundles, and waits until they are
+ * constructed.  On failure it is as lost as before. */
+tdm_status tdm__crew_create_engine(struct tdm__crew *crew, uint32_t engine);
 /* Lets go of the handles; the actors end with the runtime. */
 void tdm__crew_fini(struct tdm__crew *crew);
 

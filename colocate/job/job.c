@@ -8,6 +8,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/file.h"
+#include "runtime/log.h"
 
 #include <errno.h>
 #include <math.h>
@@ -138,22 +139,41 @@ static void tell_who_sits_where(struct tdm__controller *controller)
 }
 
 /* Whether the job goes on is seen by the caller of what failed. */
-static void on_engine_lost(void *arg, uint32_t engine, const char *why)
+static void tell_loss(struct tdm__controller *controller, uint32_t engine, const char *why)
 {
-    struct tdm__controller *controller = arg;
     uint32_t per_engine = controller->crew.per_engine;
     uint32_t left = tdm__crew_engines_left(&controller->crew);
-    char who[32];
-    struct tdm__phase_event event = {
-        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = who, .text = why};
-    enum tdm__phase_action action;
 
-    (void)snprintf(who, sizeof(who), "engine %u", engine);
-    (void)tdm__phase_next(&controller->phase, &event, &action);
     memset(&controller->resident_bytes[1][(size_t)engine * per_engine], 0,
            per_engine * sizeof(controller->resident_bytes[1][0]));
     tdm__progress_note(&controller->progress, "engine %u lost: %s; %u of %u %s", engine, why,
                        left, controller->spec->num_engines, left == 1 ? "goes on" : "go on");
+}
+
+static void on_engine_news(void *arg, uint32_t engine, enum tdm__engine_news news,
+                           const char *text)
+{
+    struct tdm__controller *controller = arg;
+    char who[32];
+    struct tdm__phase_event event = {.kind = news == TDM__ENGINE_LOST ? TDM__PHASE_DIED
+                                                                      : TDM__PHASE_REVIVED,
+                                     .participant = TDM__PHASE_ENGINE,
+                                     .who = who,
+                                     .text = text};
+    enum tdm__phase_action action;
+
+    (void)snprintf(who, sizeof(who), "engine %u", engine);
+    if (news != TDM__ENGINE_SERVES) {
+        (void)tdm__phase_next(&controller->phase, &event, &action);
+    }
+    if (news == TDM__ENGINE_LOST) {
+        tell_loss(controller, engine, text);
+    } else if (news == TDM__ENGINE_SERVES) {
+        tdm__log(TDM__INFO, "job", "engine %u back at version %llu", engine,
+                 (unsigned long long)controller->phase.committed_version);
+        tdm__progress_note(&controller->progress, "engine %u back at version %llu", engine,
+                           (unsigned long long)controller->phase.committed_version);
+    }
 }
 
 static tdm_status start_cluster(struct tdm__controller *controller)
@@ -169,8 +189,8 @@ static tdm_status start_cluster(struct tdm__controller *controller)
     tell_who_sits_where(controller);
     TDM_TRY(tdm__crew_start(&controller->crew, controller->runtime, spec,
                             controller->options->interrupts));
-    controller->crew.on_lost = on_engine_lost;
-    controller->crew.on_lost_arg = controller;
+    controller->crew.on_news = on_engine_news;
+    controller->crew.on_news_arg = controller;
     return TDM_OK;
 }
 

@@ -66,8 +66,11 @@ static tdm_status lose(struct tdm__crew *crew, uint32_t engine, const char *why)
         tdm__vigil_forget(crew->vigil, i);
     }
     tdm__log(TDM__WARN, "job", "engine %u lost: %s", engine, text);
-    if (crew->on_lost != NULL) {
-        crew->on_lost(crew->on_lost_arg, engine, text);
+    if (crew->about != NULL) {
+        crew->about[engine].fresh = false;
+    }
+    if (crew->on_news != NULL) {
+        crew->on_news(crew->on_news_arg, engine, TDM__ENGINE_LOST, text);
     }
     return TDM_OK;
 }
@@ -100,6 +103,15 @@ tdm_status tdm__loss_find(struct tdm__crew *crew, uint32_t *lost_out)
         }
     }
     return TDM_OK;
+}
+
+tdm_status tdm__loss_give_up(struct tdm__crew *crew, uint32_t engine, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    TDM_TRY(lose(crew, engine, detail));
+    return tdm__fail(status, "%s", detail);
 }
 
 tdm_status tdm__loss_survive(struct tdm__crew *crew, tdm_status status)

@@ -13,9 +13,13 @@
 tdm_status tdm__loss_watch(struct tdm__crew *crew);
 
 /* Asks every rank of every engine, and takes those that are gone out of the crew: no handles,
- * members in crew->dead.  `lost_out` counts them; crew->on_lost is told of each.  A failure
+ * members in crew->dead.  `lost_out` counts them; crew->on_news is told of each.  A failure
  * says that an engine could not be fenced: then the job cannot go on. */
 tdm_status tdm__loss_find(struct tdm__crew *crew, uint32_t *lost_out);
+
+/* Takes this engine out, whether it answers or not: it failed with `status`, which comes back.
+ */
+tdm_status tdm__loss_give_up(struct tdm__crew *crew, uint32_t engine, tdm_status status);
 
 /* After a call to engines failed with `status`: TDM_OK when an engine was lost by it and enough
  * are left, and the call is to be made again; else that very failure. */

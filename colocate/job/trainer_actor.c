@@ -444,6 +444,17 @@ static tdm_status find_engine(struct trainer *trainer)
                           &trainer->engine);
 }
 
+/* Another one has come by that name. */
+static tdm_status forget_engine(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+
+    (void)call;
+    tdm_actor_destroy(trainer->engine);
+    trainer->engine = NULL;
+    return TDM_OK;
+}
+
 static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
 {
     const tdm_value *nothing;
@@ -457,10 +468,6 @@ static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
     status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
     tdm__step("trainer.told");
     tdm_ref_release(ref);
-    if (status == TDM_E_ACTOR_DIED) {
-        tdm_actor_destroy(trainer->engine); /* another one may come by that name */
-        trainer->engine = NULL;
-    }
     return status;
 }
 
@@ -713,6 +720,7 @@ static const struct tdm_actor_class trainer_class = {
                 {"connect", connect},
                 {"take_bucket", take_bucket},
                 {"give_bucket", give_bucket},
+                {"forget_engine", forget_engine},
                 {"update", update},
                 {"update_parts", update_parts},
                 {"trace", trace}},

@@ -4,6 +4,7 @@
 
 #include "actors/runtime.h"
 #include "colocate/job/loss.h"
+#include "colocate/job/revive.h"
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
@@ -192,30 +193,77 @@ static bool all_have_layouts(const struct answers *layouts)
     return true;
 }
 
+/* Of what engine rank `index` answered; 0 where it has none. */
+static uint64_t layout_sum(const tdm_value *answer)
+{
+    struct tdm_bytes layout = tdm_value_bytes(tdm_value_at(answer, 1));
+
+    return layout.size_bytes == 0 ? 0 : tdm__checksum_tensor(layout.data, layout.size_bytes);
+}
+
+/* For engines that come back. */
+static tdm_status keep_manifest(struct tdm__crew *crew, const tdm_value *manifest)
+{
+    struct tdm_bytes packed;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_value(writer, manifest);
+    status = tdm_writer_status(writer);
+    packed = tdm_writer_bytes(writer);
+    crew->manifest = status == TDM_OK ? malloc(packed.size_bytes) : NULL;
+    if (crew->manifest != NULL) {
+        memcpy(crew->manifest, packed.data, packed.size_bytes);
+        crew->manifest_bytes = packed.size_bytes;
+    } else if (status == TDM_OK) {
+        status = tdm__fail(TDM_E_NOMEM, "a manifest of %zu bytes", packed.size_bytes);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out)
 {
     struct answers layouts = {.refs = NULL};
-    tdm_writer *writer;
     tdm_status status;
 
     memset(cost_out, 0, sizeof(*cost_out));
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_value(writer, manifest);
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status = ask_all(crew, crew->engines, crew->engines_count, "connect",
-                         tdm_writer_bytes(writer), &layouts);
-    }
-    tdm_writer_destroy(writer);
+    TDM_TRY(keep_manifest(crew, manifest));
+    status = ask_all(crew, crew->engines, crew->engines_count, "connect",
+                     (struct tdm_bytes){crew->manifest, crew->manifest_bytes}, &layouts);
     if (status == TDM_OK) {
         crew->by_parts = strcmp(crew->spec->update_mode, "names") != 0 &&
                          crew->engines_count == crew->trainers_count &&
                          all_have_layouts(&layouts);
         crew->in_place = strcmp(crew->spec->update_mode, "donate") == 0;
+        for (uint32_t i = 0; i < crew->engines_count; i++) {
+            crew->layouts[i] = layout_sum(answer_of(&layouts, i));
+        }
     }
     if (status == TDM_OK && crew->by_parts) {
         status = connect_trainers(crew, &layouts, cost_out);
+    }
+    answers_fini(&layouts);
+    return status;
+}
+
+tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t engine)
+{
+    uint32_t first = engine * crew->per_engine;
+    struct answers layouts = {.refs = NULL};
+    tdm_status status =
+        ask_all(crew, &crew->engines[first], crew->per_engine, "connect",
+                (struct tdm_bytes){crew->manifest, crew->manifest_bytes}, &layouts);
+
+    for (uint32_t i = 0; i < crew->per_engine && status == TDM_OK; i++) {
+        if (layout_sum(answer_of(&layouts, i)) != crew->layouts[first + i]) {
+            status = tdm__fail(TDM_E_STATE,
+                               "engine/%u/%u keeps its weights elsewhere than the one before "
+                               "it did, for which trainers have their routes",
+                               engine, i);
+        }
     }
     answers_fini(&layouts);
     return status;
@@ -432,8 +480,8 @@ tdm_status tdm__weight_update_finish(struct tdm__crew *crew,
                                      const struct tdm__weight_update *update)
 {
     TDM_TRY(tell_survivors(crew, update));
-    if (update->committed && crew->fresh != NULL) {
-        memset(crew->fresh, 0, crew->engines_count / crew->per_engine * sizeof(bool));
+    if (update->committed) {
+        tdm__revive_welcome(crew);
     }
     tdm__step("source.finished");
     if (crew->by_parts && crew->in_place) {

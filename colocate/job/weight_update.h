@@ -34,6 +34,9 @@ struct tdm__weight_cost {
 tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out);
 
+/* Tells an engine that came back the same; TDM_E_STATE if it is not as the one before. */
+tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t engine);
+
 /* Steps 1 to 4.  Engines hold their weights and nothing else; trainers are paused.  The weights
  * come from the trainers' buckets, or where `file` is not NULL from those safetensors.  TDM_OK
  * with `committed`, or the failure for which it was aborted; the old version is then served on.

@@ -50,9 +50,10 @@ static struct tdm__job_spec spec = {.num_engines = ENGINES, .num_engines_min = 1
 static struct tdm__crew crew;
 static char told[256];
 
-static void on_lost(void *arg, uint32_t engine, const char *why)
+static void on_news(void *arg, uint32_t engine, enum tdm__engine_news news, const char *why)
 {
     assert_ptr_equal(arg, &crew);
+    assert_int_equal(news, TDM__ENGINE_LOST);
     (void)snprintf(told, sizeof(told), "%u: %s", engine, why);
 }
 
@@ -70,8 +71,8 @@ static int set_up(void **state)
                               .engines = actors,
                               .engines_count = RANKS,
                               .per_engine = PER_ENGINE,
-                              .on_lost = on_lost,
-                              .on_lost_arg = &crew};
+                              .on_news = on_news,
+                              .on_news_arg = &crew};
     TRY(tdm__vigil_create(runtime, RANKS, STALL_MS, &crew.vigil));
     told[0] = '\0';
     spec.num_engines_min = 1;

@@ -157,6 +157,25 @@ static void a_job_goes_on_while_enough_engines_live(void **state)
     assert_int_equal(action, TDM__PHASE_DO_FAIL);
 }
 
+static void an_engine_that_is_back_counts_again(void **state)
+{
+    struct tdm__phase_event event = {
+        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 1"};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, 2, 1, 0);
+    reach_rollout();
+    refuses(TDM__PHASE_REVIVED);
+    assert_string_equal(tdm_error_detail(), "revived does not belong in ROLLOUT");
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tdm__phase_next(&job, &event, &action), TDM_OK);
+        assert_int_equal(action, TDM__PHASE_DO_NOTHING);
+        tells(TDM__PHASE_REVIVED, TDM__PHASE_DO_NOTHING);
+    }
+    assert_int_equal(job.engines_alive, 2);
+}
+
 /* ---- every state ------------------------------------------------------------------------ */
 
 /* Sizes on a card of CARD: the two sides do not fit together, and during an update there is no
@@ -326,6 +345,8 @@ static bool world_does(struct phase_walk *walk, struct place *place,
     case TDM__PHASE_KV_RESUMED:
         world->has_kv = 1;
         return open == TDM__PHASE_DO_RESUME_KV;
+    case TDM__PHASE_REVIVED:
+        return place->job.engines_alive < ENGINES_COUNT;
     case TDM__PHASE_DIED:
     case TDM__PHASE_STEP_FAILED:
         return true;
@@ -566,6 +587,7 @@ int main(void)
         cmocka_unit_test_setup(versions_never_go_back, open_job),
         cmocka_unit_test_setup(a_failed_job_names_who_and_where_for_ever, open_job),
         cmocka_unit_test_setup(a_job_goes_on_while_enough_engines_live, open_job),
+        cmocka_unit_test_setup(an_engine_that_is_back_counts_again, open_job),
         cmocka_unit_test(the_card_is_safe_in_every_state),
         cmocka_unit_test(broken_machines_are_found),
     };

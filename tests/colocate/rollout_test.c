@@ -84,7 +84,7 @@ static float reward(const char *prompt, const char *right, const struct tdm_comp
     return strcmp(right, given->text) == 0 ? 1.0F : 0.5F;
 }
 
-static bool fresh[ENGINES]; /* these serve nothing yet */
+static struct tdm__crew_engine about[ENGINES];
 
 static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__rollout *rollout)
 {
@@ -92,7 +92,7 @@ static tdm_status run(uint32_t engines_count, uint32_t rows_count, struct tdm__r
                              .engines = actors,
                              .engines_count = engines_count,
                              .per_engine = 1,
-                             .fresh = fresh};
+                             .about = about};
     const struct tdm__rollout_options options = {.dataset = &dataset,
                                                  .rows = rows,
                                                  .rows_count = rows_count,
@@ -173,11 +173,11 @@ static void those_that_serve_answer_for_all(void **state)
     (void)state;
     TRY(run(ENGINES, ROWS, &whole));
     actors[0] = NULL;
-    fresh[ENGINES - 1] = true;
+    about[ENGINES - 1].fresh = true;
     TRY(run(ENGINES, ROWS, &rest));
-    fresh[1] = true;
+    about[1].fresh = true;
     assert_int_equal(run(ENGINES, ROWS, &(struct tdm__rollout){0}), TDM_E_STATE);
-    memset(fresh, 0, sizeof(fresh));
+    memset(about, 0, sizeof(about));
     actors[0] = lost;
     for (uint32_t i = 0; i < ROWS * SAMPLES; i++) {
         assert_memory_equal(whole.samples[i].tokens, rest.samples[i].tokens,

@@ -104,7 +104,8 @@ def without_kill(world):
 
 
 def goes_on(world, wanted, words, strike, lost):
-    """After strike() a job makes the steps that it would have made, and says who was lost."""
+    """After strike() a job makes the steps that it would have made, and says who was lost and that
+    it is back."""
     process = world.start("--json", "--out", "out", *TWELVE, *words)
     before = read_until(process, "step", 1)
     victim = strike()
@@ -115,6 +116,9 @@ def goes_on(world, wanted, words, strike, lost):
     require(found == wanted, f"other steps: {found}, not {wanted}")
     told = [note for note in notes_of(out) if re.search(lost.format(victim), note)]
     require(len(told) == 1, f"{len(told)} notes like {lost.format(victim)!r}: {notes_of(out)}")
+    engine = told[0].split()[1]
+    back = [note for note in notes_of(out) if re.search(rf"^engine {engine} back at version \d+$", note)]
+    require(len(back) == 1, f"{len(back)} notes that engine {engine} is back: {notes_of(out)}")
     world.require_clean()
 
 

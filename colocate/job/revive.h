@@ -1,0 +1,17 @@
+/* revive.h - an engine that was lost comes back. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_REVIVE_H
+#define TDM_COLOCATE_JOB_REVIVE_H
+
+#include "colocate/job/crew.h"
+
+/* While the trainers are paused and updates are at rest: creates every lost engine anew, in its
+ * place, starts it, and tells it the model's tensors.  It then lives and is paused, has no
+ * weights, and serves nothing; the next update takes it along.  Where that fails the engine
+ * stays lost, the log says why, and the next call tries again, a few times in all. */
+void tdm__revive_lost(struct tdm__crew *crew);
+
+/* An update was committed and flipped to: those who took part in it serve from now on. */
+void tdm__revive_welcome(struct tdm__crew *crew);
+
+#endif
