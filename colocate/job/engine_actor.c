@@ -21,9 +21,11 @@ struct engine {
     const struct tdm_engine_ops *ops; /* borrowed from the library */
     struct tdm__manifest *manifest;   /* owned, like the rest */
     struct tdm__receiver *receiver;
-    tdm_actor **peers; /* the engine's other ranks, from 1; only its first rank has them */
-    uint64_t version;  /* served; 0: none */
-    bool voted;        /* and does not know the outcome: serves nothing until it does */
+    tdm_actor **peers;     /* the engine's other ranks, from 1; only its first rank has them */
+    uint64_t version;      /* served; 0: none */
+    bool voted;            /* and does not know the outcome: serves nothing until it does */
+    struct tdm__hash vote; /* the latest */
+    struct tdm__hash hash; /* of the version served */
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -333,6 +335,7 @@ static tdm_status vote(struct engine *engine, const struct tdm__version_request 
     struct tdm__version_answer answer;
 
     engine->voted = true;
+    engine->vote = request->hash;
     tdm__step("engine.vote");
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", request, VOTE_MS, &answer));
     tdm__step("engine.voted");
@@ -399,6 +402,7 @@ static tdm_status flip(tdm_call *call, void *self)
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
     tdm__step("engine.reported");
     engine->version = version;
+    engine->hash = engine->vote;
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "flip", begin_ns, 0, 0);
     return TDM_OK;
@@ -417,6 +421,97 @@ static tdm_status drop(tdm_call *call, void *self)
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
+    return TDM_OK;
+}
+
+/* ---- without an update ------------------------------------------------------------------ */
+
+/* → version, hash high, low, [block's key …], [its sum …]: for one that has no weights */
+static tdm_status show(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__weight_blocks blocks = {.count = 0};
+    tdm_writer *writer;
+    tdm_status status;
+
+    if (engine->version == 0 || engine->voted) {
+        return tdm__fail(TDM_E_STATE, "this engine serves no version to be copied");
+    }
+    tdm__step("engine.show");
+    tdm__receiver_show(engine->receiver, &blocks);
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 5);
+    tdm_write_uint(writer, engine->version);
+    tdm_write_uint(writer, engine->hash.high);
+    tdm_write_uint(writer, engine->hash.low);
+    tdm_write_array(writer, blocks.count);
+    for (uint32_t i = 0; i < blocks.count; i++) {
+        tdm_write_bytes(writer, blocks.keys[i].bytes, sizeof(blocks.keys[i].bytes));
+    }
+    tdm_write_array(writer, blocks.count);
+    for (uint32_t i = 0; i < blocks.count; i++) {
+        tdm_write_uint(writer, blocks.sums[i]);
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static tdm_status read_blocks(const tdm_value *shown, struct tdm__weight_blocks *blocks)
+{
+    const tdm_value *keys = tdm_value_at(shown, 3);
+    const tdm_value *sums = tdm_value_at(shown, 4);
+
+    blocks->count = tdm_value_count(keys);
+    if (blocks->count > TDM__DEVICE_BLOCKS_MAX || blocks->count != tdm_value_count(sums)) {
+        return tdm__fail(TDM_E_PROTOCOL, "a peer's weights of %u blocks, %u sums",
+                         blocks->count, tdm_value_count(sums));
+    }
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        struct tdm_bytes key = tdm_value_bytes(tdm_value_at(keys, i));
+
+        if (key.size_bytes != sizeof(blocks->keys[i].bytes)) {
+            return tdm__fail(TDM_E_PROTOCOL, "a block's key of %zu bytes", key.size_bytes);
+        }
+        memcpy(blocks->keys[i].bytes, key.data, key.size_bytes);
+        blocks->sums[i] = tdm_value_uint(tdm_value_at(sums, i), 0);
+    }
+    return TDM_OK;
+}
+
+/* (what the same rank of an engine that serves has shown): copies that, and serves it once the
+ * record knows */
+static tdm_status join(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    const tdm_value *shown = tdm_call_arguments(call);
+    struct tdm__id none = {{0}};
+    struct tdm__version_request request = own_request(engine, TDM__VERSION_JOIN, &none);
+    struct tdm__weight_blocks blocks;
+    struct tdm__version_answer answer;
+    int64_t begin_ns = tdm__clock_ns();
+
+    TDM_TRY(connected(engine));
+    if (engine->version != 0 || engine->voted) {
+        return tdm__fail(TDM_E_STATE, "this engine serves a version, or is about to");
+    }
+    request.version = tdm_value_uint(tdm_value_at(shown, 0), 0);
+    request.hash.high = tdm_value_uint(tdm_value_at(shown, 1), 0);
+    request.hash.low = tdm_value_uint(tdm_value_at(shown, 2), 0);
+    TDM_TRY(read_blocks(shown, &blocks));
+    TDM_TRY(tdm__rank_resume(&engine->rank, "weights"));
+    tdm__step("engine.pull");
+    TDM_TRY(tdm__receiver_pull(engine->receiver, &blocks));
+    tdm__step("engine.pulled");
+    TDM_TRY(engine->ops->flush_cache(engine->rank.state));
+    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
+    tdm__step("engine.joined");
+    engine->version = request.version;
+    engine->hash = request.hash;
+    tdm__spans_add(&engine->rank.spans, "join", begin_ns, 0, 0);
     return TDM_OK;
 }
 
@@ -465,6 +560,8 @@ static const struct tdm_actor_class engine_class = {
                 {"prepare_parts", prepare_parts},
                 {"flip", flip},
                 {"drop", drop},
+                {"show", show},
+                {"join", join},
                 {"generate", generate},
                 {"trace", trace}},
 };

@@ -6,9 +6,11 @@
 #include "colocate/job/crew.h"
 
 /* While the trainers are paused and updates are at rest: creates every lost engine anew, in its
- * place, starts it, and tells it the model's tensors.  It then lives and is paused, has no
- * weights, and serves nothing; the next update takes it along.  Where that fails the engine
- * stays lost, the log says why, and the next call tries again, a few times in all. */
+ * place, starts it, and tells it the model's tensors.  It then copies the committed version
+ * from an engine that serves it, and serves, too.  Where there is none of the same layout it is
+ * paused, has no weights, and serves nothing; the next update takes it along.  Where it cannot
+ * be started it stays lost, the log says why, and the next call tries again, a few times in
+ * all. */
 void tdm__revive_lost(struct tdm__crew *crew);
 
 /* An update was committed and flipped to: those who took part in it serve from now on. */

@@ -461,6 +461,102 @@ static tdm_status mark_lost(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* ---- join ------------------------------------------------------------------------------- */
+
+static tdm_status check_join(const struct tdm__version_record *record,
+                             const struct tdm__version_request *request)
+{
+    char own[TDM__HASH_TEXT_BYTES];
+    char committed[TDM__HASH_TEXT_BYTES];
+
+    if (tdm__id_is_none(&request->member.actor) || request->member.incarnation == 0) {
+        return tdm__fail(TDM_E_INVAL, "nobody wants to join");
+    }
+    if (record->update.outcome == TDM__UPDATE_UNDECIDED) {
+        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+                         record->epoch);
+    }
+    if (request->version == 0 || request->version != record->version) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "version %" PRIu64 " is not the committed one, %" PRIu64,
+                         request->version, record->version);
+    }
+    if (record->lost) {
+        return tdm__fail(TDM_E_STATE, "version %" PRIu64 " is lost", record->version);
+    }
+    if (!tdm__hash_equal(&request->hash, &record->hash)) {
+        return tdm__fail(TDM_E_CONFLICT, "it holds %s, version %" PRIu64 " is %s",
+                         tdm__hash_text(&request->hash, own), record->version,
+                         tdm__hash_text(&record->hash, committed));
+    }
+    return TDM_OK;
+}
+
+/* One that the latest update lists: it may only join if that leaves nothing else to do. */
+static tdm_status join_again(const struct tdm__update *update,
+                             const struct tdm__update_member *member)
+{
+    char text[MEMBER_TEXT_BYTES];
+
+    (void)member_text(&member->who, text);
+    if (member->phase == TDM__MEMBER_DEAD) {
+        return tdm__fail(TDM_E_ACTOR_DIED, "%s was named dead in epoch %" PRIu64 ": stop", text,
+                         update->epoch);
+    }
+    if (update->outcome == TDM__UPDATE_COMMITTED && member->phase != TDM__MEMBER_FLIPPED) {
+        return tdm__fail(TDM_E_STATE, "%s has voted for version %" PRIu64 ": it may flip", text,
+                         update->version);
+    }
+    return TDM_OK;
+}
+
+/* Its earlier incarnations are dead, since it lives; it may not be one itself. */
+static tdm_status end_earlier(struct tdm__update *update, const struct tdm__member *member)
+{
+    char text[MEMBER_TEXT_BYTES];
+
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        struct tdm__update_member *other = &update->members[i];
+
+        if (!tdm__id_equal(&other->who.actor, &member->actor)) {
+            continue;
+        }
+        if (other->who.incarnation > member->incarnation) {
+            return tdm__fail(TDM_E_CONFLICT, "incarnation %" PRIu64 " is older than %s",
+                             member->incarnation, member_text(&other->who, text));
+        }
+        other->phase = TDM__MEMBER_DEAD;
+    }
+    return TDM_OK;
+}
+
+/* From now on it is as if it had been there when the others flipped: the next update takes it
+ * along, or knows that it has died. */
+static tdm_status join(struct tdm__version_record *record,
+                       const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__update *update = &record->update;
+    uint32_t index;
+
+    TDM_TRY(check_join(record, request));
+    index = tdm__version_member_index(update, &request->member);
+    if (index < update->members_count) {
+        return join_again(update, &update->members[index]);
+    }
+    TDM_TRY(end_earlier(update, &request->member));
+    if (update->members_count == TDM__UPDATE_MEMBERS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "the update of epoch %" PRIu64 " has %d members already",
+                         update->epoch, TDM__UPDATE_MEMBERS_MAX);
+    }
+    update->members[update->members_count++] =
+        (struct tdm__update_member){.who = request->member,
+                                    .phase = TDM__MEMBER_FLIPPED,
+                                    .voted = true,
+                                    .hash = record->hash};
+    *changed = true;
+    return TDM_OK;
+}
+
 tdm_status tdm__version_apply(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed_out)
 {
@@ -480,6 +576,8 @@ tdm_status tdm__version_apply(struct tdm__version_record *record,
         return name_dead(record, request, changed_out);
     case TDM__VERSION_LOST:
         return mark_lost(record, request, changed_out);
+    case TDM__VERSION_JOIN:
+        return join(record, request, changed_out);
     }
     return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
 }

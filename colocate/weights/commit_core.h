@@ -87,14 +87,15 @@ enum tdm__version_request_kind {
     TDM__VERSION_DECIDE,
     TDM__VERSION_FLIPPED,
     TDM__VERSION_DEAD,
-    TDM__VERSION_LOST
+    TDM__VERSION_LOST,
+    TDM__VERSION_JOIN
 };
 
 /* One step asked for.  Every one may be repeated after a lost answer: the second time changes
  * nothing and answers as the first. */
 struct tdm__version_request {
     enum tdm__version_request_kind kind;
-    struct tdm__id update; /* all but READ and LOST; begin: made by the source, new */
+    struct tdm__id update; /* all but READ, LOST and JOIN; begin: made by the source, new */
 
     /* BEGIN: the record's update then tells epoch and version. */
     uint64_t base;          /* must be the committed version */
@@ -103,7 +104,7 @@ struct tdm__version_request {
     const struct tdm__member *members; /* borrowed */
     uint32_t members_count;
 
-    /* PREPARED, FLIPPED: who; PREPARED: what it holds. */
+    /* PREPARED, FLIPPED, JOIN: who; PREPARED, JOIN: what it holds. */
     struct tdm__member member;
     struct tdm__hash hash;
 
@@ -116,7 +117,7 @@ struct tdm__version_request {
     const struct tdm__member *dead; /* borrowed */
     uint32_t dead_count;
 
-    uint64_t version; /* LOST: must be the committed version */
+    uint64_t version; /* LOST, JOIN: must be the committed version */
 };
 
 /* Applies `request`.  On failure the record may be half changed: work on a copy that is thrown

@@ -4,6 +4,7 @@
 
 #include "colocate/weights/handle.h"
 #include "colocate/weights/parts.h"
+#include "colocate/weights/sum.h"
 #include "colocate/weights/tensor.h"
 #include "runtime/error.h"
 
@@ -407,6 +408,71 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
         memset(receiver->staged, 1, count);
     }
     tdm_safetensors_close(file);
+    return status;
+}
+
+/* ---- from a peer ------------------------------------------------------------------------ */
+
+/* Sums depend on how bytes are cut into rows: a block is one. */
+static struct tdm__rows one_row(size_t size_bytes)
+{
+    return (struct tdm__rows){
+        .count = 1, .size_bytes = size_bytes, .from_pitch = size_bytes, .to_pitch = size_bytes};
+}
+
+void tdm__receiver_show(const struct tdm__receiver *receiver,
+                        struct tdm__weight_blocks *blocks_out)
+{
+    const char *address = tdm_region_address(receiver->options.weights);
+    struct tdm__block *const *blocks =
+        tdm__region_blocks(receiver->options.weights, &blocks_out->count);
+
+    for (uint32_t i = 0; i < blocks_out->count; i++) {
+        const struct tdm__rows row = one_row(blocks[i]->size_bytes);
+
+        blocks_out->keys[i] = blocks[i]->key;
+        blocks_out->sums[i] = tdm__sum_rows(&row, address);
+        address += blocks[i]->size_bytes;
+    }
+}
+
+static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__block *to,
+                             const struct tdm__id *key, uint64_t sum, char *address)
+{
+    const struct tdm__rows row = one_row(to->size_bytes);
+    const struct import *import;
+    uint64_t found;
+
+    TDM_TRY(import_block(receiver, key, &import));
+    if (import->block->size_bytes != to->size_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "the peer's weights have a block of %zu bytes for %zu",
+                         import->block->size_bytes, to->size_bytes);
+    }
+    found = tdm__sum_copy(&row, import->address, address);
+    return found == sum ? TDM_OK
+                        : tdm__fail(TDM_E_CHECKSUM,
+                                    "weights of a peer: checksum %016llx, it said %016llx",
+                                    (unsigned long long)found, (unsigned long long)sum);
+}
+
+tdm_status tdm__receiver_pull(struct tdm__receiver *receiver,
+                              const struct tdm__weight_blocks *blocks)
+{
+    char *address = tdm_region_address(receiver->options.weights);
+    uint32_t count;
+    struct tdm__block *const *own = tdm__region_blocks(receiver->options.weights, &count);
+    tdm_status status = TDM_OK;
+
+    if (count == 0 || count != blocks->count) {
+        return tdm__fail(TDM_E_PROTOCOL, "a peer's weights in %u blocks for %u", blocks->count,
+                         count);
+    }
+    receiver->options.ops->begin(receiver->options.state);
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = pull_block(receiver, own[i], &blocks->keys[i], blocks->sums[i], address);
+        address += own[i]->size_bytes;
+    }
+    drop_imports(receiver);
     return status;
 }
 

@@ -68,6 +68,27 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
                                     const struct tdm__id *update, uint64_t epoch,
                                     const char *path);
 
+/* ---- without an update ------------------------------------------------------------------ */
+
+/* The blocks of weights that are served, one behind the other, with the sum of each. */
+struct tdm__weight_blocks {
+    uint32_t count;
+    struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+    uint64_t sums[TDM__DEVICE_BLOCKS_MAX];
+};
+
+/* This rank's, for one of the same layout that has none.  They stay as they are until the next
+ * flip: what is read later is to be compared with the sums. */
+void tdm__receiver_show(const struct tdm__receiver *receiver,
+                        struct tdm__weight_blocks *blocks_out);
+/* Copies them to this rank's weights, which are resident and not served.  Nothing of the peer
+ * stays mapped.  TDM_E_CHECKSUM, TDM_E_PROTOCOL for blocks of another size, TDM_E_NOT_FOUND for
+ * a peer that is gone. */
+tdm_status tdm__receiver_pull(struct tdm__receiver *receiver,
+                              const struct tdm__weight_blocks *blocks);
+
+/* ---- the end of an update --------------------------------------------------------------- */
+
 /* Everything has come: what this rank votes with.  From now on the shadow is frozen.
  * TDM_E_STATE names what is missing. */
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,

@@ -27,11 +27,13 @@ struct engine {
     bool generating; /* serves `serving` now */
     uint8_t incarnation;
     uint8_t epoch_seen;
-    uint8_t serving; /* the version whose bytes it has; 0: none */
-    uint8_t shadow;  /* the version that it stages */
-    uint8_t update;  /* whose shadow it is */
-    uint8_t mail;    /* a bit per update: a stage message is under way to it */
-    bool torn;       /* the shadow has wrong bytes */
+    uint8_t serving;  /* the version whose bytes it has; 0: none */
+    uint8_t shadow;   /* the version that it stages */
+    uint8_t update;   /* whose shadow it is */
+    uint8_t pulled;   /* the version copied from a peer, to join with; 0: none */
+    uint8_t mail;     /* a bit per update: a stage message is under way to it */
+    bool torn;        /* the shadow, or what was pulled, has wrong bytes */
+    bool serves_torn; /* all members voted for them */
     enum member_phase phase;
 };
 
@@ -63,6 +65,7 @@ static struct {
     size_t steps;
     size_t commits;
     size_t aborts;
+    size_t joins;
 } walk;
 
 static void visit(const struct world *world);
@@ -159,7 +162,8 @@ static void check_state(const struct world *world)
         REQUIRE(update->members[i].voted);
         REQUIRE(tdm__hash_equal(&update->members[i].hash, &world->record.hash));
         if (engine->alive && engine->incarnation == update->members[i].who.incarnation) {
-            REQUIRE(engine->serving == update->version || engine->shadow == update->version);
+            REQUIRE(engine->serving == update->version || engine->shadow == update->version ||
+                    engine->pulled == update->version);
         }
     }
 }
@@ -359,6 +363,7 @@ static void rest(struct engine *engine)
     engine->update = 0;
     engine->shadow = 0;
     engine->torn = false;
+    engine->pulled = 0;
     engine->generating = engine->serving != 0;
 }
 
@@ -416,6 +421,7 @@ static void engine_asks(struct world world, unsigned index, enum answer answer)
         world.losses_left--;
     } else if (outcome == TDM__UPDATE_COMMITTED) {
         engine->serving = engine->shadow;
+        engine->serves_torn = engine->torn;
         engine->phase = FLIPPED;
     } else {
         rest(engine);
@@ -439,6 +445,56 @@ static void engine_reports(struct world world, unsigned index, enum answer answe
     visit(&world);
 }
 
+/* A peer that serves shows its bytes; it is not stopped for that. */
+static void engine_pulls(struct world world, unsigned index, unsigned peer)
+{
+    world.engines[index].pulled = world.engines[peer].serving;
+    world.engines[index].torn = world.engines[peer].serves_torn;
+    visit(&world);
+}
+
+static void engine_joins(struct world world, unsigned index, enum answer answer)
+{
+    struct engine *engine = &world.engines[index];
+    bool undecided = world.record.update.outcome == TDM__UPDATE_UNDECIDED;
+    bool stale = engine->pulled != world.record.version;
+    tdm_status status = ask(&world, &(struct tdm__version_request){
+                                        .kind = TDM__VERSION_JOIN,
+                                        .member = member_of(&world, index),
+                                        .version = engine->pulled,
+                                        .hash = {.high = engine->torn, .low = engine->pulled}});
+
+    assert_true((status == TDM_OK) == (!undecided && !stale));
+    walk.joins += status == TDM_OK;
+    if (answer == LOST) {
+        world.losses_left--;
+    } else {
+        engine->serving = status == TDM_OK ? engine->pulled : 0;
+        engine->serves_torn = status == TDM_OK && engine->torn;
+        rest(engine);
+    }
+    visit(&world);
+}
+
+static void joiner_steps(const struct world *world, unsigned index)
+{
+    const struct engine *engine = &world->engines[index];
+
+    for (unsigned i = 0; i < MEMBERS; i++) {
+        const struct engine *peer = &world->engines[i];
+
+        if (peer->alive && peer->generating && engine->pulled == 0) {
+            engine_pulls(*world, index, i);
+        }
+    }
+    if (engine->pulled != 0) {
+        engine_joins(*world, index, HEARD);
+        if (world->losses_left > 0) {
+            engine_joins(*world, index, LOST);
+        }
+    }
+}
+
 static void engine_steps(const struct world *world, unsigned index)
 {
     const struct engine *engine = &world->engines[index];
@@ -454,6 +510,9 @@ static void engine_steps(const struct world *world, unsigned index)
     for (enum answer answer = HEARD; answer <= (world->losses_left ? LOST : HEARD); answer++) {
         switch (engine->phase) {
         case RESTING:
+            if (answer == HEARD && engine->serving == 0) {
+                joiner_steps(world, index);
+            }
             break;
         case STAGED:
         case VOTING:
@@ -584,10 +643,10 @@ static XXH128_hash_t key_of(const struct world *world)
     }
     for (unsigned i = 0; i < MEMBERS; i++) {
         const struct engine *engine = &world->engines[i];
-        const uint8_t fields[] = {
-            engine->alive,      engine->generating,    engine->incarnation, engine->serving,
-            engine->epoch_seen, engine->shadow,        engine->update,      engine->mail,
-            engine->torn,       (uint8_t)engine->phase};
+        const uint8_t fields[] = {engine->alive,   engine->generating,    engine->incarnation,
+                                  engine->serving, engine->epoch_seen,    engine->shadow,
+                                  engine->update,  engine->mail,          engine->pulled,
+                                  engine->torn,    (uint8_t)engine->phase};
 
         at = put(bytes, at, fields, sizeof(fields));
     }
@@ -665,8 +724,10 @@ static void walk_from(uint8_t crashes, uint8_t losses, uint8_t tears, uint8_t up
     assert_non_null(walk.keys);
     visit(&world);
     printf("walk of %u updates, %u crashes, %u lost answers, %u torn shadows: "
-           "%zu states, %zu steps, %zu committed, %zu aborted\n",
-           updates, crashes, losses, tears, walk.states, walk.steps, walk.commits, walk.aborts);
+           "%zu states, %zu steps, %zu committed, %zu aborted, %zu joined\n",
+           updates, crashes, losses, tears, walk.states, walk.steps, walk.commits, walk.aborts,
+           walk.joins);
+    assert_true(crashes == 0 || walk.joins > 0);
     assert_true(walk.commits > 0 && walk.aborts > 0);
     free(walk.keys);
 }
@@ -680,10 +741,130 @@ static void no_interleaving_serves_two_versions_or_goes_back(void **state)
     walk_from(1, 1, 1, 2);
 }
 
+/* ---- join ------------------------------------------------------------------------------- */
+
+/* Members 1 and 2 of an update; the record as they left it. */
+static struct tdm__version_record update_of_two(enum tdm__update_outcome outcome, bool flips)
+{
+    static const struct tdm__member members[2] = {{{{'m', 1}}, 1}, {{{'m', 2}}, 3}};
+    struct tdm__version_record record = {.epoch = 0};
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .update = {{'u', 1}},
+                                           .source = {{{'s', 1}}, 1},
+                                           .members = members,
+                                           .members_count = 2,
+                                           .proposal = outcome,
+                                           .hash = {7, 8}};
+    bool changed;
+
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        request.kind = TDM__VERSION_PREPARED;
+        request.member = members[i];
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    }
+    if (outcome != TDM__UPDATE_UNDECIDED) {
+        request.kind = TDM__VERSION_DECIDE;
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+        assert_int_equal(record.update.outcome, outcome);
+    }
+    request.kind = TDM__VERSION_FLIPPED;
+    request.member = members[0];
+    if (flips) {
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    }
+    return record;
+}
+
+static tdm_status joins(struct tdm__version_record *record, uint8_t actor, uint64_t incarnation,
+                        uint64_t version, bool *changed)
+{
+    const struct tdm__version_request request = {.kind = TDM__VERSION_JOIN,
+                                                 .member = {id_of('m', actor), incarnation},
+                                                 .version = version,
+                                                 .hash = {7, 8}};
+
+    return tdm__version_apply(record, &request, changed);
+}
+
+static void who_joins_is_a_flipped_member(void **state)
+{
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    bool changed;
+
+    (void)state;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    assert_true(changed);
+    assert_int_equal(record.update.members_count, 3);
+    assert_int_equal(record.update.members[2].phase, TDM__MEMBER_FLIPPED);
+    assert_true(record.update.members[2].voted);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    assert_false(changed); /* asked again */
+    assert_int_equal(record.version, 1);
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK); /* it has flipped */
+    assert_false(changed);
+    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_STATE); /* it shall flip */
+    assert_int_equal(joins(&record, 2, 2, 1, &changed), TDM_E_CONFLICT);
+    assert_int_equal(joins(&record, 2, 4, 1, &changed), TDM_OK);
+    assert_int_equal(record.update.members[1].phase, TDM__MEMBER_DEAD); /* it proves that */
+    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_ACTOR_DIED);
+}
+
+static void who_has_other_bytes_does_not_join(void **state)
+{
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_UNDECIDED, false);
+    bool changed;
+
+    (void)state;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
+    record = update_of_two(TDM__UPDATE_ABORTED, false);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT); /* burned */
+    assert_int_equal(joins(&record, 3, 1, 0, &changed), TDM_E_CONFLICT); /* none is committed */
+    record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    assert_int_equal(joins(&record, 3, 1, 2, &changed), TDM_E_CONFLICT);
+    assert_int_equal(joins(&record, 0, 0, 1, &changed), TDM_E_INVAL);
+    record.hash.low++;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
+    record.hash.low--;
+    record.lost = true;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
+}
+
+/* The latest update was aborted: what is committed is the one before it. */
+static void after_an_abort_one_joins_the_base(void **state)
+{
+    static const struct tdm__member members[1] = {{{{'m', 1}}, 1}};
+    static const struct tdm__member dead[1] = {{{{'m', 2}}, 3}};
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .update = {{'u', 2}},
+                                           .base = 1,
+                                           .source = {{{'s', 1}}, 1},
+                                           .members = members,
+                                           .members_count = 1,
+                                           .dead = dead,
+                                           .dead_count = 1,
+                                           .proposal = TDM__UPDATE_ABORTED};
+    bool changed;
+
+    (void)state;
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    request.kind = TDM__VERSION_DECIDE;
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    request.kind = TDM__VERSION_BEGIN;
+    request.update = (struct tdm__id){{'u', 3}};
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_E_STATE);
+    assert_non_null(strstr(tdm_error_detail(), "is left out")); /* it serves, too */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_interleaving_serves_two_versions_or_goes_back),
+        cmocka_unit_test(who_joins_is_a_flipped_member),
+        cmocka_unit_test(who_has_other_bytes_does_not_join),
+        cmocka_unit_test(after_an_abort_one_joins_the_base),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -64,20 +64,24 @@ static tdm_status call_about(tdm_actor *actor, const char *method, uint64_t numb
     return call(actor, method, "bu", update.bytes, sizeof(update.bytes), number);
 }
 
-/* What version answers; 0 where nobody does. */
-static uint64_t version_served(void)
+/* What version it answers with; 0 where it does not. */
+static uint64_t version_served_by(tdm_actor *one)
 {
     const tdm_value *value;
     tdm_ref *ref;
     uint64_t version = 0;
 
-    TRY(tdm_actor_call(engine, "generate", &ref, "fu((su))", 0.0, (uint64_t)2, "p",
-                       (uint64_t)1));
+    TRY(tdm_actor_call(one, "generate", &ref, "fu((su))", 0.0, (uint64_t)2, "p", (uint64_t)1));
     if (tdm_get_value(ref, WAIT_MS, &value) == TDM_OK) {
         version = tdm_value_uint(tdm_value_at(value, 0), 0);
     }
     tdm_ref_release(ref);
     return version;
+}
+
+static uint64_t version_served(void)
+{
+    return version_served_by(engine);
 }
 
 static void assert_told(const char *words)
@@ -113,14 +117,19 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
     return actor;
 }
 
-static struct tdm__member engine_member(void)
+static struct tdm__member member_of(tdm_actor *actor)
 {
     struct tdm__member member = {.incarnation = 1};
     struct tdm_actor_info info;
 
-    tdm_actor_describe(engine, &info);
+    tdm_actor_describe(actor, &info);
     TRY(tdm__id_parse(info.id, &member.actor));
     return member;
+}
+
+static struct tdm__member engine_member(void)
+{
+    return member_of(engine);
 }
 
 static void begin_update(void)
@@ -151,25 +160,32 @@ static void decide(enum tdm__update_outcome proposal)
     TRY(call(trainer, "give_bucket", ""));
 }
 
+static struct tdm_bytes manifest_bytes;
+static tdm_writer *manifest_writer;
+
+static void start_engine(tdm_actor *one)
+{
+    TRY(call(one, "start", ""));
+    TRY(call_packed(one, "connect", manifest_bytes));
+}
+
 /* Both ranks have started, the engine has all of its memory. */
 static int set_up(void **state)
 {
     const tdm_value *manifest;
-    tdm_writer *writer;
     tdm_ref *ref;
 
     (void)state;
-    trainer = create("tandem.trainer", "trainer/0", 0.5);
-    engine = create("tandem.engine", "engine/0/0", 0.5);
-    TRY(call(engine, "start", ""));
+    trainer = create("tandem.trainer", "trainer/0", 0.4);
+    engine = create("tandem.engine", "engine/0/0", 0.3);
     TRY(tdm_actor_call(trainer, "start", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &manifest));
-    TRY(tdm_writer_create(&writer));
-    tdm_write_value(writer, manifest);
-    TRY(call_packed(engine, "connect", tdm_writer_bytes(writer)));
-    tdm_writer_destroy(writer);
+    TRY(tdm_writer_create(&manifest_writer));
+    tdm_write_value(manifest_writer, manifest);
+    manifest_bytes = tdm_writer_bytes(manifest_writer);
     tdm_ref_release(ref);
     TRY(call(trainer, "pause", ""));
+    start_engine(engine);
     TRY(call(engine, "resume", "n"));
     return 0;
 }
@@ -188,6 +204,7 @@ static int tear_down(void **state)
     TRY(tdm_actor_kill(trainer, WAIT_MS));
     tdm_actor_destroy(engine);
     tdm_actor_destroy(trainer);
+    tdm_writer_destroy(manifest_writer);
     one_node_wait_used(runtime, 0);
     return 0;
 }
@@ -240,6 +257,92 @@ static void after_an_abort_the_old_version_is_served_on(void **state)
     decide(TDM__UPDATE_ABORTED);
 }
 
+/* ---- join ------------------------------------------------------------------------------- */
+
+static tdm_status join(tdm_actor *joiner, const tdm_value *shown)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TRY(tdm_writer_create(&writer));
+    tdm_write_value(writer, shown);
+    status = call_packed(joiner, "join", tdm_writer_bytes(writer));
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static void end_joiner(tdm_actor *joiner)
+{
+    const struct tdm__member member = member_of(joiner);
+    const struct tdm__version_request request = {
+        .kind = TDM__VERSION_DEAD, .update = latest, .dead = &member, .dead_count = 1};
+
+    TRY(tdm_actor_kill(joiner, WAIT_MS));
+    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
+    tdm_actor_destroy(joiner);
+}
+
+static void commit_one(void)
+{
+    begin_update();
+    TRY(call_about(engine, "prepare", 0));
+    decide(TDM__UPDATE_COMMITTED);
+    TRY(call_about(engine, "flip", base));
+}
+
+static void one_that_has_no_weights_joins_with_a_peers(void **state)
+{
+    tdm_actor *joiner = create("tandem.engine", "engine/1/0", 0.3);
+    const tdm_value *shown;
+    tdm_ref *early;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(call(engine, "show", ""), TDM_E_STATE); /* nothing yet */
+    start_engine(joiner);
+    commit_one();
+    TRY(tdm_actor_call(engine, "show", &early, ""));
+    TRY(tdm_get_value(early, WAIT_MS, &shown));
+    commit_one();
+    assert_int_equal(join(joiner, shown), TDM_E_NOT_FOUND); /* that memory has gone */
+    assert_true(version_served_by(joiner) == 0);
+    TRY(tdm_actor_call(engine, "show", &ref, ""));
+    TRY(tdm_get_value(ref, WAIT_MS, &shown));
+    TRY(join(joiner, shown));
+    assert_true(version_served() == base);
+    TRY(call(joiner, "resume", "n"));
+    assert_true(version_served_by(joiner) == base);
+    assert_int_equal(join(joiner, shown), TDM_E_STATE); /* it serves already */
+    tdm_ref_release(ref);
+    tdm_ref_release(early);
+    end_joiner(joiner);
+}
+
+static void nobody_joins_while_an_update_is_undecided(void **state)
+{
+    tdm_actor *joiner = create("tandem.engine", "engine/1/0", 0.3);
+    const tdm_value *shown;
+    tdm_ref *ref;
+
+    (void)state;
+    start_engine(joiner);
+    commit_one();
+    begin_update();
+    TRY(tdm_actor_call(engine, "show", &ref, "")); /* it serves on */
+    TRY(tdm_get_value(ref, WAIT_MS, &shown));
+    assert_int_equal(join(joiner, shown), TDM_E_STATE);
+    assert_told("is undecided");
+    assert_true(version_served_by(joiner) == 0);
+    TRY(call_about(engine, "prepare", 0));
+    assert_int_equal(call(engine, "show", ""), TDM_E_STATE); /* it has voted */
+    decide(TDM__UPDATE_ABORTED);
+    TRY(call(engine, "drop", ""));
+    TRY(join(joiner, shown)); /* the base is what is served */
+    assert_true(version_served_by(joiner) == base);
+    tdm_ref_release(ref);
+    end_joiner(joiner);
+}
+
 static void memory_is_there_when_asked_for_and_no_longer(void **state)
 {
     (void)state;
@@ -280,6 +383,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         EACH(nothing_is_served_between_vote_and_flip),
         EACH(after_an_abort_the_old_version_is_served_on),
+        EACH(one_that_has_no_weights_joins_with_a_peers),
+        EACH(nobody_joins_while_an_update_is_undecided),
         EACH(memory_is_there_when_asked_for_and_no_longer),
         EACH(wrong_arguments_are_refused),
     };

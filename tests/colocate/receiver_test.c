@@ -515,6 +515,89 @@ static void a_file_of_another_model_is_refused(void **state)
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
+/* ---- from a peer ------------------------------------------------------------------------ */
+
+static void begin_nothing(void *state)
+{
+    (void)state;
+}
+
+/* Another engine rank of the same layout, in another process, as far as memory knows. */
+struct joiner {
+    tdm_region *weights;
+    struct tdm__receiver *receiver;
+};
+
+static struct joiner joiner_open(struct weight_world *world, size_t size_bytes)
+{
+    static const struct tdm_engine_ops ops = {.size_bytes = sizeof(ops),
+                                              .begin = begin_nothing};
+    const struct tdm_region_options weights = {
+        .tag = "weights", .size_bytes = size_bytes, .policy = TDM_REGION_DROP};
+    struct tdm__receiver_options options = {.manifest = world->manifest,
+                                            .ops = &ops,
+                                            .regions = world->regions[0],
+                                            .place = world->place,
+                                            .verify = TDM__VERIFY_FULL};
+    struct joiner joiner;
+
+    TRY(tdm__region_create(world->regions[0], &weights, &joiner.weights));
+    options.weights = joiner.weights;
+    TRY(tdm__receiver_create(&options, &joiner.receiver));
+    return joiner;
+}
+
+static void joiner_close(struct joiner *joiner)
+{
+    tdm__receiver_destroy(joiner->receiver);
+    tdm_region_destroy(joiner->weights);
+}
+
+static void a_peers_weights_are_copied_whole(void **state)
+{
+    struct weight_world *world = *state;
+    struct joiner joiner = joiner_open(world, 2 * MIB);
+    struct tdm__weight_blocks blocks;
+
+    weight_world_commit(world);
+    tdm__receiver_show(world->receiver, &blocks);
+    assert_true(blocks.count > 0);
+    TRY(tdm__receiver_pull(joiner.receiver, &blocks));
+    assert_memory_equal(tdm_region_address(joiner.weights), world->truth,
+                        world->manifest->size_bytes);
+    assert_memory_equal(tdm_region_address(joiner.weights), tdm_region_address(world->weights),
+                        2 * MIB);
+    assert_true(weight_world_serves_truth(world));
+    TRY(tdm_region_pause(world->weights)); /* its memory really goes: nobody maps it */
+    TRY(tdm_region_resume(world->weights, 0));
+    joiner_close(&joiner);
+}
+
+static void what_changed_since_it_was_shown_is_refused(void **state)
+{
+    struct weight_world *world = *state;
+    struct joiner joiner = joiner_open(world, 2 * MIB);
+    struct tdm__weight_blocks blocks;
+    unsigned char *bytes = tdm_region_address(world->weights);
+
+    weight_world_commit(world);
+    tdm__receiver_show(world->receiver, &blocks);
+    bytes[2 * MIB - 1] ^= 1;
+    assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_CHECKSUM);
+    bytes[2 * MIB - 1] ^= 1;
+    blocks.keys[0].bytes[3] ^= 1;
+    assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_NOT_FOUND);
+    blocks.keys[0].bytes[3] ^= 1;
+    TRY(tdm__receiver_pull(joiner.receiver, &blocks));
+    blocks.count++;
+    assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_PROTOCOL);
+    joiner_close(&joiner);
+    joiner = joiner_open(world, 4 * MIB);
+    blocks.count--;
+    assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_PROTOCOL);
+    joiner_close(&joiner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -541,6 +624,8 @@ int main(void)
         EACH(a_higher_epoch_lets_the_older_imports_go),
         EACH(a_file_is_as_good_as_buckets),
         EACH(a_file_of_another_model_is_refused),
+        EACH(a_peers_weights_are_copied_whole),
+        EACH(what_changed_since_it_was_shown_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

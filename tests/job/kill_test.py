@@ -139,7 +139,7 @@ def an_engine_is_killed_and_the_job_goes_on(world):
         name = f"engine/{number % 2}/{chance.randrange(2)}"
         goes_on(world, wanted, [], at_a_moment(world, chance, name, signal.SIGKILL),
                 rf"^engine {number % 2} lost: actor {name} died: node \S+, pid {{}}, signal 9 \(killed\)"
-                r"[\s\S]*; 1 of 2 goes on$")
+                r".*; 1 of 2 goes on$")
 
 
 def an_engine_is_stopped_and_the_job_goes_on(world):
@@ -147,6 +147,27 @@ def an_engine_is_stopped_and_the_job_goes_on(world):
     goes_on(world, without_kill(world), [f"update.stall_timeout_ms={stall_ms}"],
             at_a_moment(world, random.Random(f"{SEED} stop"), "engine/1/1", signal.SIGSTOP),
             rf"^engine 1 lost: actor engine/1/1 has not answered for {stall_ms} ms; 1 of 2 goes on$")
+
+
+def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
+    """It dies with the weights that it pulled, before anybody knows: the next attempt succeeds."""
+    wanted = without_kill(world)
+    for step in ("engine.pull", "engine.pulled", "engine.joined"):
+        broken = world.path / step
+        process = world.start("--json", "--out", "out", *TWELVE,
+                              environment=world.environment(TANDEM_STEP=f"engine/1/1 {step} 1 kill {broken}"))
+        before = read_until(process, "step", 1)
+        victims = find(world, "engine/1/0")
+        require(len(victims) == 1, f"no engine/1/0 among {world.processes()}")
+        os.kill(victims[0], signal.SIGKILL)
+        code, out, err = finish(process)
+        out = before + out
+        require(code == 0, f"{step}: exit code {code}: {err}")
+        require(broken.exists(), f"nobody passed {step}: {notes_of(out)}")
+        require({step["step"]: numbers_of(step) for step in steps_of(out)} == wanted, f"{step}: other steps")
+        told = [" ".join(note.split()[:3]) for note in notes_of(out) if note.startswith("engine 1 ")]
+        require(told == ["engine 1 lost:", "engine 1 lost:", "engine 1 back"], f"{step}: {notes_of(out)}")
+        world.require_clean()
 
 
 def with_too_few_engines_the_job_ends(world):
@@ -217,6 +238,7 @@ def a_detached_child_goes_with_a_killed_driver(world):
 if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
     sys.exit(main([an_engine_is_killed_and_the_job_goes_on, an_engine_is_stopped_and_the_job_goes_on,
+                   a_joiner_is_killed_and_the_engine_comes_back_all_the_same,
                    with_too_few_engines_the_job_ends, a_trainer_rank_is_killed, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
                    the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
