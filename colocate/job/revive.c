@@ -70,7 +70,7 @@ static tdm_status pass_on(struct tdm__crew *crew, tdm_ref **shown, tdm_actor *co
 
 static tdm_status join(struct tdm__crew *crew, uint32_t peer, uint32_t engine)
 {
-    tdm_actor *const *from = &crew->engines[peer * crew->per_engine];
+    tdm_actor *const *from = &crew->engines[(size_t)peer * crew->per_engine];
     tdm_ref **refs = calloc((size_t)2 * crew->per_engine, sizeof(*refs));
     tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "calls to a peer") : TDM_OK;
 
@@ -78,7 +78,7 @@ static tdm_status join(struct tdm__crew *crew, uint32_t peer, uint32_t engine)
         status = tdm_actor_call_packed(from[i], "show", no_arguments, &refs[i]);
     }
     if (status == TDM_OK) {
-        status = pass_on(crew, refs, &crew->engines[engine * crew->per_engine],
+        status = pass_on(crew, refs, &crew->engines[(size_t)engine * crew->per_engine],
                          refs + crew->per_engine);
     }
     if (refs != NULL) {
@@ -90,8 +90,8 @@ static tdm_status join(struct tdm__crew *crew, uint32_t peer, uint32_t engine)
 
 static bool same_layouts(const struct tdm__crew *crew, uint32_t one, uint32_t other)
 {
-    return crew->by_parts && memcmp(&crew->layouts[one * crew->per_engine],
-                                    &crew->layouts[other * crew->per_engine],
+    return crew->by_parts && memcmp(&crew->layouts[(size_t)one * crew->per_engine],
+                                    &crew->layouts[(size_t)other * crew->per_engine],
                                     crew->per_engine * sizeof(crew->layouts[0])) == 0;
 }
 

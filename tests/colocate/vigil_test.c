@@ -17,7 +17,7 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { ACTORS = 3, STALL_MS = 500, LONG_MS = 20000 };
+enum { ACTORS = 3, STALL_MS = 500, LONG_WORK_MS = 3 * STALL_MS, LONG_MS = 20000 };
 
 /* Works for so many milliseconds. */
 static tdm_status worker_work(tdm_call *call, void *self)
@@ -88,14 +88,14 @@ static void who_computes_for_long_is_there(void **state)
     tdm_ref *ref;
 
     (void)state;
-    TRY(tdm_actor_call(actors[1], "work", &ref, "i", (int64_t)(3 * STALL_MS)));
+    TRY(tdm_actor_call(actors[1], "work", &ref, "i", (int64_t)LONG_WORK_MS));
     while (tdm_get(ref, 0, "") == TDM_E_TIMEOUT) {
         TRY(tdm__vigil_settle(vigil, actors));
         for (uint32_t i = 0; i < ACTORS; i++) {
             assert_null(tdm__vigil_gone(vigil, i));
         }
     }
-    assert_true(tdm__clock_ms() - begin_ms >= 3 * STALL_MS);
+    assert_true(tdm__clock_ms() - begin_ms >= LONG_WORK_MS);
     tdm_ref_release(ref);
 }
 

@@ -1,0 +1,139 @@
+/* commit_join_test.c - who joins between updates is a member as any other, or is refused. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/commit_core.h"
+
+#include "runtime/error.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Members 1 and 2 of an update; the record as they left it. */
+static struct tdm__version_record update_of_two(enum tdm__update_outcome outcome, bool flips)
+{
+    static const struct tdm__member members[2] = {{{{'m', 1}}, 1}, {{{'m', 2}}, 3}};
+    struct tdm__version_record record = {.epoch = 0};
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .update = {{'u', 1}},
+                                           .source = {{{'s', 1}}, 1},
+                                           .members = members,
+                                           .members_count = 2,
+                                           .proposal = outcome,
+                                           .hash = {7, 8}};
+    bool changed;
+
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        request.kind = TDM__VERSION_PREPARED;
+        request.member = members[i];
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    }
+    if (outcome != TDM__UPDATE_UNDECIDED) {
+        request.kind = TDM__VERSION_DECIDE;
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+        assert_int_equal(record.update.outcome, outcome);
+    }
+    request.kind = TDM__VERSION_FLIPPED;
+    request.member = members[0];
+    if (flips) {
+        assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    }
+    return record;
+}
+
+static tdm_status joins(struct tdm__version_record *record, uint8_t actor, uint64_t incarnation,
+                        uint64_t version, bool *changed)
+{
+    const struct tdm__version_request request = {.kind = TDM__VERSION_JOIN,
+                                                 .member = {{{'m', actor}}, incarnation},
+                                                 .version = version,
+                                                 .hash = {7, 8}};
+
+    return tdm__version_apply(record, &request, changed);
+}
+
+static void who_joins_is_a_flipped_member(void **state)
+{
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    bool changed;
+
+    (void)state;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    assert_true(changed);
+    assert_int_equal(record.update.members_count, 3);
+    assert_int_equal(record.update.members[2].phase, TDM__MEMBER_FLIPPED);
+    assert_true(record.update.members[2].voted);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    assert_false(changed); /* asked again */
+    assert_int_equal(record.version, 1);
+    assert_int_equal(joins(&record, 1, 1, 1, &changed), TDM_OK); /* it has flipped */
+    assert_false(changed);
+    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_STATE); /* it shall flip */
+    assert_int_equal(joins(&record, 2, 2, 1, &changed), TDM_E_CONFLICT);
+    assert_int_equal(joins(&record, 2, 4, 1, &changed), TDM_OK);
+    assert_int_equal(record.update.members[1].phase, TDM__MEMBER_DEAD); /* it proves that */
+    assert_int_equal(joins(&record, 2, 3, 1, &changed), TDM_E_ACTOR_DIED);
+}
+
+static void who_has_other_bytes_does_not_join(void **state)
+{
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_UNDECIDED, false);
+    bool changed;
+
+    (void)state;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
+    record = update_of_two(TDM__UPDATE_ABORTED, false);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT); /* burned */
+    assert_int_equal(joins(&record, 3, 1, 0, &changed), TDM_E_CONFLICT); /* none is committed */
+    record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    assert_int_equal(joins(&record, 3, 1, 2, &changed), TDM_E_CONFLICT);
+    assert_int_equal(joins(&record, 0, 0, 1, &changed), TDM_E_INVAL);
+    record.hash.low++;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_CONFLICT);
+    record.hash.low--;
+    record.lost = true;
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_E_STATE);
+}
+
+/* The latest update was aborted: what is committed is the one before it. */
+static void after_an_abort_one_joins_the_base(void **state)
+{
+    static const struct tdm__member members[1] = {{{{'m', 1}}, 1}};
+    static const struct tdm__member dead[1] = {{{{'m', 2}}, 3}};
+    struct tdm__version_record record = update_of_two(TDM__UPDATE_COMMITTED, true);
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .update = {{'u', 2}},
+                                           .base = 1,
+                                           .source = {{{'s', 1}}, 1},
+                                           .members = members,
+                                           .members_count = 1,
+                                           .dead = dead,
+                                           .dead_count = 1,
+                                           .proposal = TDM__UPDATE_ABORTED};
+    bool changed;
+
+    (void)state;
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    request.kind = TDM__VERSION_DECIDE;
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_OK);
+    assert_int_equal(joins(&record, 3, 1, 1, &changed), TDM_OK);
+    request.kind = TDM__VERSION_BEGIN;
+    request.update = (struct tdm__id){{'u', 3}};
+    assert_int_equal(tdm__version_apply(&record, &request, &changed), TDM_E_STATE);
+    assert_non_null(strstr(tdm_error_detail(), "is left out")); /* it serves, too */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_joins_is_a_flipped_member),
+        cmocka_unit_test(who_has_other_bytes_does_not_join),
+        cmocka_unit_test(after_an_abort_one_joins_the_base),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
