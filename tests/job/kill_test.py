@@ -5,6 +5,7 @@ or ends, and leaves nothing.
 
 TANDEM_KILLS sets how many moments of each kind (3); TANDEM_SEED repeats a run.
 """
+import functools
 import os
 import random
 import re
@@ -12,7 +13,7 @@ import signal
 import sys
 import time
 
-from support import (ENDLESS, SHORT, Failure, finish, main, notes_of, numbers_of, read_until, require,
+from support import (ENDLESS, SHORT, Failure, World, finish, main, notes_of, numbers_of, read_until, require,
                      steps_of, wait_for)
 
 SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -20,7 +21,7 @@ KILLS = int(os.environ.get("TANDEM_KILLS", "3"))
 TOLD_S = 2.0
 STEP_S = 0.15  # a step takes about this long
 STALL_MS = 1500
-TWELVE = ["rollout.num_rollout=12", "rollout.warmup_steps=2"]
+SIX = ["rollout.num_rollout=6", "rollout.warmup_steps=2"]
 ALL_ENGINES = ["rollout.num_engines_min=2"]
 
 
@@ -96,9 +97,12 @@ def driver_died(_, code, err):
     require(code == -signal.SIGKILL, f"exit code {code}: {err}")
 
 
-def without_kill(world):
+@functools.cache
+def steps_without_kill(build):
     """What each step comes to, by its number."""
-    code, out, err = world.run("--json", "--out", "out", *TWELVE)
+    world = World(build)
+    code, out, err = world.run("--json", "--out", "out", *SIX)
+    world.destroy()
     require(code == 0, f"exit code {code}: {err}")
     return {step["step"]: numbers_of(step) for step in steps_of(out)}
 
@@ -106,7 +110,7 @@ def without_kill(world):
 def goes_on(world, wanted, words, strike, lost):
     """After strike() a job makes the steps that it would have made, and says who was lost and that
     it is back."""
-    process = world.start("--json", "--out", "out", *TWELVE, *words)
+    process = world.start("--json", "--out", "out", *SIX, *words)
     before = read_until(process, "step", 1)
     victim = strike()
     code, out, err = finish(process)
@@ -133,7 +137,7 @@ def at_a_moment(world, chance, name, number):
 
 
 def an_engine_is_killed_and_the_job_goes_on(world):
-    wanted = without_kill(world)
+    wanted = steps_without_kill(world.build)
     chance = random.Random(f"{SEED} engine")
     for number in range(KILLS):
         name = f"engine/{number % 2}/{chance.randrange(2)}"
@@ -144,17 +148,17 @@ def an_engine_is_killed_and_the_job_goes_on(world):
 
 def an_engine_is_stopped_and_the_job_goes_on(world):
     stall_ms = int(STALL_MS * world.slow)
-    goes_on(world, without_kill(world), [f"update.stall_timeout_ms={stall_ms}"],
+    goes_on(world, steps_without_kill(world.build), [f"update.stall_timeout_ms={stall_ms}"],
             at_a_moment(world, random.Random(f"{SEED} stop"), "engine/1/1", signal.SIGSTOP),
             rf"^engine 1 lost: actor engine/1/1 has not answered for {stall_ms} ms; 1 of 2 goes on$")
 
 
 def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
     """It dies with the weights that it pulled, before anybody knows: the next attempt succeeds."""
-    wanted = without_kill(world)
-    for step in ("engine.pull", "engine.pulled", "engine.joined"):
+    wanted = steps_without_kill(world.build)
+    for step in ["engine.pulled", "engine.joined", "engine.pull"][:KILLS]:
         broken = world.path / step
-        process = world.start("--json", "--out", "out", *TWELVE,
+        process = world.start("--json", "--out", "out", *SIX,
                               environment=world.environment(TANDEM_STEP=f"engine/1/1 {step} 1 kill {broken}"))
         before = read_until(process, "step", 1)
         victims = find(world, "engine/1/0")
