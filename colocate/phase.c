@@ -67,7 +67,7 @@ static const char *const event_texts[] = {
     "rollout_done",   "engines_paused",  "trainer_resumed",    "step_done",
     "trainer_paused", "weights_resumed", "update_committed",   "update_aborted",
     "update_skipped", "caches_flushed",  "kv_resumed",         "died",
-    "revived",        "step_failed",
+    "revived",        "resupplied",      "step_failed",
 };
 
 _Static_assert(sizeof(phase_texts) / sizeof(phase_texts[0]) == TDM__PHASE_FAILED + 1, "texts");
@@ -83,7 +83,7 @@ const char *tdm__phase_text(enum tdm__phase_name phase)
 void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t engines_needed,
                      uint32_t update_retries_max)
 {
-    TDM_ASSERT(engines_needed >= 1 && engines_needed <= engines_count);
+    TDM_ASSERT(engines_count >= 1 && engines_needed <= engines_count);
     memset(state, 0, sizeof(*state));
     state->engines_count = engines_count;
     state->engines_alive = engines_count;
@@ -198,6 +198,19 @@ static tdm_status on_revived(struct tdm__phase *state, const struct tdm__phase_e
     return TDM_OK;
 }
 
+static tdm_status on_resupplied(struct tdm__phase *state, const struct tdm__phase_event *event,
+                                enum tdm__phase_action *action_out)
+{
+    if ((state->phase != TDM__PHASE_ROLLOUT && state->phase != TDM__PHASE_RESUME_ENGINE) ||
+        event->version <= state->committed_version) {
+        return refuse(state, event);
+    }
+    state->committed_version = event->version;
+    state->serving_version = event->version;
+    *action_out = TDM__PHASE_DO_NOTHING; /* the open action goes on */
+    return TDM_OK;
+}
+
 /* ---- the rules -------------------------------------------------------------------------- */
 
 /* What an answer to the update means for versions, before its rule is applied. */
@@ -289,6 +302,9 @@ tdm_status tdm__phase_next(struct tdm__phase *state, const struct tdm__phase_eve
     }
     if (event->kind == TDM__PHASE_REVIVED) {
         return on_revived(state, event, action_out);
+    }
+    if (event->kind == TDM__PHASE_RESUPPLIED) {
+        return on_resupplied(state, event, action_out);
     }
     if (event->kind == TDM__PHASE_STEP_FAILED) {
         return fail_job(state, event, "failed", action_out);

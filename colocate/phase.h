@@ -69,6 +69,8 @@ enum tdm__phase_event_kind {
     TDM__PHASE_KV_RESUMED,
     TDM__PHASE_DIED,       /* a participant, at any time */
     TDM__PHASE_REVIVED,    /* an engine that had died, at any time */
+    TDM__PHASE_RESUPPLIED, /* as `version`, by an update of its own, because no engine served
+                              any more; before or in a rollout */
     TDM__PHASE_STEP_FAILED /* the open action cannot be done: `text` says why */
 };
 
@@ -76,7 +78,7 @@ enum tdm__phase_participant { TDM__PHASE_TRAINER, TDM__PHASE_ENGINE };
 
 struct tdm__phase_event {
     enum tdm__phase_event_kind kind;
-    uint64_t version;                        /* update_committed */
+    uint64_t version;                        /* update_committed, resupplied */
     enum tdm__phase_participant participant; /* died */
     const char *who;                         /* died, step_failed: "engine 1 rank 0" */
     const char *text;                        /* died, step_failed: why; may be NULL */
@@ -95,7 +97,7 @@ struct tdm__phase {
     uint32_t resident;           /* bits, as reported */
     uint32_t engines_count;
     uint32_t engines_alive;
-    uint32_t engines_needed; /* the job fails below this */
+    uint32_t engines_needed; /* the job fails below this; 0 where they can all come back */
     uint32_t update_retries_max;
     uint32_t update_retries;
     uint32_t calls_in_flight;

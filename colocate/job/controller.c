@@ -327,8 +327,23 @@ static tdm_status resume_engines(struct tdm__controller *controller, const char 
     return status;
 }
 
+/* Where all are lost an update has nobody to go to. */
+static tdm_status need_engines(struct tdm__controller *controller)
+{
+    struct tdm__crew *crew = &controller->crew;
+
+    if (tdm__crew_engines_left(crew) == 0) {
+        tdm__revive_lost(crew);
+    }
+    return tdm__crew_engines_left(crew) > 0
+               ? TDM_OK
+               : tdm__fail(TDM_E_ACTOR_DIED, "all %u engines are lost, and none comes back",
+                           controller->spec->num_engines);
+}
+
 tdm_status tdm__controller_resume_weights(struct tdm__controller *controller)
 {
+    TDM_TRY(need_engines(controller));
     return resume_engines(controller, "weights");
 }
 
@@ -352,8 +367,14 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
     /* A private node's store knows nothing of an earlier run's versions. */
     uint64_t base = committed > controller->version_floor ? committed : 0;
     char *file = NULL;
-    tdm_status status = from_disk(controller) ? saved_model(controller, &file) : TDM_OK;
+    tdm_status status = TDM_OK;
 
+    if (tdm__crew_engines_left(&controller->crew) == 0) { /* the try before cost the last one */
+        TDM_TRY(tdm__controller_resume_weights(controller));
+    }
+    if (from_disk(controller)) {
+        status = saved_model(controller, &file);
+    }
     if (status == TDM_OK) {
         status = tdm__weight_update_run(&controller->crew, file, base,
                                         controller->version_floor, &controller->update);
@@ -373,10 +394,44 @@ tdm_status tdm__controller_flush(struct tdm__controller *controller)
     return TDM_OK;
 }
 
-tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
+static bool anybody_serves(const struct tdm__controller *controller)
+{
+    uint32_t engine = 0;
+
+    while (engine < controller->spec->num_engines &&
+           !tdm__crew_serves(&controller->crew, engine)) {
+        engine++;
+    }
+    return engine < controller->spec->num_engines;
+}
+
+/* Nobody is left who has the committed version: the paused trainers still do, and give it out
+ * once more, by another number. */
+static tdm_status resupply(struct tdm__controller *controller)
+{
+    struct tdm__phase_event event = {.kind = TDM__PHASE_RESUPPLIED};
+    enum tdm__phase_action action;
+
+    TDM_TRY(tdm__controller_resume_weights(controller));
+    TDM_TRY(tdm__controller_update(controller));
+    event.version = controller->update.version;
+    TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    return tdm__controller_flush(controller);
+}
+
+/* All of the memory of those who serve; somebody does, then. */
+static tdm_status serve(struct tdm__controller *controller)
 {
     tdm__revive_lost(&controller->crew);
+    if (!anybody_serves(controller)) {
+        TDM_TRY(resupply(controller));
+    }
     return resume_engines(controller, NULL);
+}
+
+tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
+{
+    return serve(controller);
 }
 
 tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
@@ -399,6 +454,9 @@ static tdm_status run_rollout(struct tdm__controller *controller,
 
     while ((status = tdm__rollout_run(&controller->crew, options, rollout_out)) != TDM_OK) {
         TDM_TRY(tdm__loss_survive(&controller->crew, status));
+        if (!anybody_serves(controller)) {
+            TDM_TRY(serve(controller));
+        }
     }
     return TDM_OK;
 }
@@ -522,21 +580,43 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
     }
 }
 
-/* Those of an engine that is lost meanwhile are lost with it. */
-static tdm_status await_spans(struct tdm__controller *controller, tdm_ref **refs,
-                              tdm_actor *const *actors, uint32_t count)
+/* Spans of an engine that is lost meanwhile are lost with it. */
+static tdm_status ask_for_spans(struct tdm__controller *controller, tdm_actor *const *actors,
+                                uint32_t count, tdm_ref **refs)
 {
+    for (uint32_t i = 0; i < count; i++) {
+        tdm_status status = TDM_OK;
+
+        if (actors[i] != NULL) {
+            status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
+        }
+        if (status != TDM_OK) {
+            TDM_TRY(tdm__loss_survive(&controller->crew, status));
+        }
+    }
+    return TDM_OK;
+}
+
+static void drop_lost(tdm_actor *const *actors, uint32_t count, tdm_ref **refs)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (actors[i] == NULL) {
+            tdm_ref_release(refs[i]);
+            refs[i] = NULL;
+        }
+    }
+}
+
+static tdm_status await_spans(struct tdm__controller *controller, tdm_actor *const *actors,
+                              uint32_t count, tdm_ref **refs)
+{
+    int64_t timeout_ms = (int64_t)controller->spec->step_timeout_ms;
     tdm_status status;
 
-    while ((status = tdm__crew_await(&controller->crew, refs, count,
-                                     (int64_t)controller->spec->step_timeout_ms)) != TDM_OK) {
+    drop_lost(actors, count, refs);
+    while ((status = tdm__crew_await(&controller->crew, refs, count, timeout_ms)) != TDM_OK) {
         TDM_TRY(tdm__loss_survive(&controller->crew, status));
-        for (uint32_t i = 0; i < count; i++) {
-            if (actors[i] == NULL) {
-                tdm_ref_release(refs[i]);
-                refs[i] = NULL;
-            }
-        }
+        drop_lost(actors, count, refs);
     }
     return TDM_OK;
 }
@@ -545,15 +625,11 @@ static tdm_status fetch_spans(struct tdm__controller *controller, uint32_t proce
                               tdm_actor *const *actors, uint32_t count)
 {
     tdm_ref **refs = calloc(count + 1, sizeof(*refs));
-    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count) : TDM_OK;
+    tdm_status status = refs == NULL ? tdm__fail(TDM_E_NOMEM, "%u calls", count)
+                                     : ask_for_spans(controller, actors, count, refs);
 
-    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        if (actors[i] != NULL) {
-            status = tdm_actor_call_packed(actors[i], "trace", no_arguments, &refs[i]);
-        }
-    }
     if (status == TDM_OK) {
-        status = await_spans(controller, refs, actors, count);
+        status = await_spans(controller, actors, count, refs);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         const tdm_value *spans;

@@ -149,7 +149,7 @@ static void tell_loss(struct tdm__controller *controller, uint32_t engine, const
     /* The log has all of it, as far as to the last lines of the rank's stderr. */
     tdm__progress_note(&controller->progress, "engine %u lost: %.*s; %u of %u %s", engine,
                        (int)strcspn(why, "\n"), why, left, controller->spec->num_engines,
-                       left == 1 ? "goes on" : "go on");
+                       left == 1 ? "goes on" : (left == 0 ? "are left" : "go on"));
 }
 
 static void on_engine_news(void *arg, uint32_t engine, enum tdm__engine_news news,

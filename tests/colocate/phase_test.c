@@ -176,6 +176,27 @@ static void an_engine_that_is_back_counts_again(void **state)
     assert_int_equal(job.engines_alive, 2);
 }
 
+static void a_job_may_lose_all_engines_if_they_come_back(void **state)
+{
+    struct tdm__phase_event died = {
+        .kind = TDM__PHASE_DIED, .participant = TDM__PHASE_ENGINE, .who = "engine 0"};
+    struct tdm__phase_event resupplied = {.kind = TDM__PHASE_RESUPPLIED, .version = 1};
+    enum tdm__phase_action action;
+
+    (void)state;
+    tdm__phase_init(&job, 1, 0, 0);
+    reach_rollout();
+    assert_int_equal(tdm__phase_next(&job, &died, &action), TDM_OK);
+    assert_int_equal(action, TDM__PHASE_DO_NOTHING);
+    tells(TDM__PHASE_REVIVED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(tdm__phase_next(&job, &resupplied, &action), TDM_E_STATE); /* not newer */
+    tells(TDM__PHASE_RESUPPLIED, TDM__PHASE_DO_NOTHING);
+    assert_int_equal(job.serving_version, 2);
+    assert_true(tdm__phase_may_generate(&job));
+    tells(TDM__PHASE_ROLLOUT_DONE, TDM__PHASE_DO_PAUSE_ENGINES);
+    refuses(TDM__PHASE_RESUPPLIED);
+}
+
 /* ---- every state ------------------------------------------------------------------------ */
 
 /* Sizes on a card of CARD: the two sides do not fit together, and during an update there is no
@@ -345,6 +366,11 @@ static bool world_does(struct phase_walk *walk, struct place *place,
     case TDM__PHASE_KV_RESUMED:
         world->has_kv = 1;
         return open == TDM__PHASE_DO_RESUME_KV;
+    case TDM__PHASE_RESUPPLIED:
+        world->installed = ++world->decided;
+        return (place->job.phase == TDM__PHASE_ROLLOUT ||
+                place->job.phase == TDM__PHASE_RESUME_ENGINE) &&
+               world->decided <= VERSIONS_MAX;
     case TDM__PHASE_REVIVED:
         return place->job.engines_alive < ENGINES_COUNT;
     case TDM__PHASE_DIED:
@@ -395,7 +421,8 @@ static void go(struct phase_walk *walk, const struct place *from,
     enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
     struct tdm__phase_event event = event_of(&place, kind, participant);
 
-    if (kind == TDM__PHASE_UPDATE_COMMITTED && place.world.decided > VERSIONS_MAX) {
+    if ((kind == TDM__PHASE_UPDATE_COMMITTED || kind == TDM__PHASE_RESUPPLIED) &&
+        place.world.decided > VERSIONS_MAX) {
         return; /* the walk has to end somewhere */
     }
     if (kind == TDM__PHASE_GENERATE_REQUESTED && from->world.calls == CALLS_MAX) {
@@ -588,6 +615,7 @@ int main(void)
         cmocka_unit_test_setup(a_failed_job_names_who_and_where_for_ever, open_job),
         cmocka_unit_test_setup(a_job_goes_on_while_enough_engines_live, open_job),
         cmocka_unit_test_setup(an_engine_that_is_back_counts_again, open_job),
+        cmocka_unit_test_setup(a_job_may_lose_all_engines_if_they_come_back, open_job),
         cmocka_unit_test(the_card_is_safe_in_every_state),
         cmocka_unit_test(broken_machines_are_found),
     };

@@ -174,6 +174,25 @@ def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
         world.require_clean()
 
 
+def all_engines_are_killed_and_come_back_with_the_trainers_weights(world):
+    chance = random.Random(f"{SEED} all")
+    wanted = steps_without_kill(world.build)
+    for _ in range(KILLS):
+        process = world.start("--json", "--out", "out", *SIX, "rollout.num_engines_min=0")
+        before = read_until(process, "step", 1)
+        time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
+        for name in ("engine/0/1", "engine/1/0"):
+            for pid in find(world, name):
+                os.kill(pid, signal.SIGKILL)
+        code, out, err = finish(process)
+        out = before + out
+        require(code == 0, f"exit code {code}: {err}")
+        require({step["step"]: numbers_of(step) for step in steps_of(out)} == wanted, "other steps")
+        told = sorted(" ".join(note.split()[:3]) for note in notes_of(out) if note.startswith("engine "))
+        require(told == ["engine 0 back", "engine 0 lost:", "engine 1 back", "engine 1 lost:"], f"{notes_of(out)}")
+        world.require_clean()
+
+
 def with_too_few_engines_the_job_ends(world):
     each_moment(world, "engine", lambda world, process: find(world, "engine/1/0"),
                 rank_died("engine/1/0"))
@@ -243,6 +262,7 @@ if __name__ == "__main__":
     print(f"TANDEM_SEED={SEED} TANDEM_KILLS={KILLS}")
     sys.exit(main([an_engine_is_killed_and_the_job_goes_on, an_engine_is_stopped_and_the_job_goes_on,
                    a_joiner_is_killed_and_the_engine_comes_back_all_the_same,
+                   all_engines_are_killed_and_come_back_with_the_trainers_weights,
                    with_too_few_engines_the_job_ends, a_trainer_rank_is_killed, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
                    the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
