@@ -101,9 +101,9 @@ struct tdm__phase {
     uint32_t update_retries_max;
     uint32_t update_retries;
     uint32_t calls_in_flight;
+    char failure[260]; /* who and where; "" unless FAILED; leaves no gap before what follows */
     uint64_t committed_version;
     uint64_t serving_version; /* of every engine; 0: none yet */
-    char failure[256];        /* who and where; "" unless FAILED */
 };
 
 void tdm__phase_init(struct tdm__phase *state, uint32_t engines_count, uint32_t engines_needed,

@@ -224,7 +224,7 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
     }
     if (controller->update.engines_lost > 0) { /* which has been told */
         tdm__progress_note(&controller->progress,
-                           "update to version %llu aborted: it goes on without the lost",
+                           "update to version %llu aborted: an engine was lost",
                            (unsigned long long)controller->update.version);
     } else {
         tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",

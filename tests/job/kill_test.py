@@ -25,6 +25,11 @@ SIX = ["rollout.num_rollout=6", "rollout.warmup_steps=2"]
 ALL_ENGINES = ["rollout.num_engines_min=2"]
 
 
+def six(world):
+    """Words for six steps, of a job that is as patient as this build is slow."""
+    return [*SIX, f"update.stall_timeout_ms={int(4000 * world.slow)}"]
+
+
 def find(world, name):
     """The pids of the world's processes with that name."""
     return [pid for pid, found in world.processes().items() if found == name]
@@ -110,7 +115,7 @@ def steps_without_kill(build):
 def goes_on(world, wanted, words, strike, lost):
     """After strike() a job makes the steps that it would have made, and says who was lost and that
     it is back."""
-    process = world.start("--json", "--out", "out", *SIX, *words)
+    process = world.start("--json", "--out", "out", *six(world), *words)
     before = read_until(process, "step", 1)
     victim = strike()
     code, out, err = finish(process)
@@ -158,7 +163,7 @@ def a_joiner_is_killed_and_the_engine_comes_back_all_the_same(world):
     wanted = steps_without_kill(world.build)
     for step in ["engine.pulled", "engine.joined", "engine.pull"][:KILLS]:
         broken = world.path / step
-        process = world.start("--json", "--out", "out", *SIX,
+        process = world.start("--json", "--out", "out", *six(world),
                               environment=world.environment(TANDEM_STEP=f"engine/1/1 {step} 1 kill {broken}"))
         before = read_until(process, "step", 1)
         victims = find(world, "engine/1/0")
@@ -178,7 +183,7 @@ def all_engines_are_killed_and_come_back_with_the_trainers_weights(world):
     chance = random.Random(f"{SEED} all")
     wanted = steps_without_kill(world.build)
     for _ in range(KILLS):
-        process = world.start("--json", "--out", "out", *SIX, "rollout.num_engines_min=0")
+        process = world.start("--json", "--out", "out", *six(world), "rollout.num_engines_min=0")
         before = read_until(process, "step", 1)
         time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
         for name in ("engine/0/1", "engine/1/0"):
