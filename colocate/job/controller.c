@@ -406,27 +406,37 @@ static bool anybody_serves(const struct tdm__controller *controller)
 }
 
 /* Nobody is left who has the committed version: the paused trainers still do, and give it out
- * once more, by another number. */
+ * once more, by another number.  Where that cost an engine, too, nobody serves afterwards. */
 static tdm_status resupply(struct tdm__controller *controller)
 {
     struct tdm__phase_event event = {.kind = TDM__PHASE_RESUPPLIED};
     enum tdm__phase_action action;
+    tdm_status status;
 
     TDM_TRY(tdm__controller_resume_weights(controller));
-    TDM_TRY(tdm__controller_update(controller));
-    event.version = controller->update.version;
-    TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    status = tdm__controller_update(controller);
+    if (status == TDM_OK) {
+        event.version = controller->update.version;
+        TDM_TRY(tdm__phase_next(&controller->phase, &event, &action));
+    } else if (!controller->update.decided || controller->update.engines_lost == 0 ||
+               tdm__crew_engines_left(&controller->crew) < controller->spec->num_engines_min) {
+        return status;
+    }
     return tdm__controller_flush(controller);
 }
 
-/* All of the memory of those who serve; somebody does, then. */
+/* Until somebody serves, with all of its memory.  It comes to an end because an engine is not
+ * brought back for ever. */
 static tdm_status serve(struct tdm__controller *controller)
 {
-    tdm__revive_lost(&controller->crew);
-    if (!anybody_serves(controller)) {
-        TDM_TRY(resupply(controller));
-    }
-    return resume_engines(controller, NULL);
+    do {
+        tdm__revive_lost(&controller->crew);
+        if (!anybody_serves(controller)) {
+            TDM_TRY(resupply(controller));
+        }
+        TDM_TRY(resume_engines(controller, NULL));
+    } while (!anybody_serves(controller));
+    return TDM_OK;
 }
 
 tdm_status tdm__controller_resume_kv(struct tdm__controller *controller)
