@@ -183,6 +183,12 @@ static void on_released(void *arg, uint32_t gpu, const struct tdm__tenant *owner
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
+static tdm_status fail_no_gpu(const struct service *service, uint64_t gpu)
+{
+    return tdm__fail(TDM_E_INVAL, "GPU %llu of a node with %u", (unsigned long long)gpu,
+                     service->gpus_count);
+}
+
 /* Fills in the rest of a wish or an announcement. */
 static tdm_status read_event(const struct service *service, struct tdm__incoming *incoming,
                              uint32_t *gpu_out, struct tdm__turnstile_event *event)
@@ -194,8 +200,7 @@ static tdm_status read_event(const struct service *service, struct tdm__incoming
     TDM_TRY(tdm__incoming_unpack(incoming, is_wish ? "usui" : "usu", &gpu, &event->tag,
                                  &event->bytes, &timeout_ms));
     if (gpu >= service->gpus_count) {
-        return tdm__fail(TDM_E_INVAL, "GPU %llu of a node with %u", (unsigned long long)gpu,
-                         service->gpus_count);
+        return fail_no_gpu(service, gpu);
     }
     event->tenant = tdm__incoming_peer(incoming)->id;
     event->name = tdm__incoming_peer(incoming)->name;
@@ -245,6 +250,51 @@ static void serve_leaving(struct service *service, struct tdm__incoming *incomin
     }
 }
 
+/* An open grant of the tenant for that tag; 0 if there is none. */
+static uint64_t find_grant(const struct tdm__turnstile *turnstile, const struct tdm__id *tenant,
+                           const char *tag)
+{
+    for (uint32_t i = 0; i < turnstile->wishes_count; i++) {
+        const struct tdm__turnstile_wish *wish = &turnstile->wishes[i];
+
+        if (wish->is_granted && tdm__id_equal(&wish->tenant, tenant) &&
+            strcmp(wish->tag, tag) == 0) {
+            return wish->request_id;
+        }
+    }
+    return 0;
+}
+
+/* The tenant does not take what it was granted. */
+static tdm_status forgo(struct service *service, struct tdm__incoming *incoming)
+{
+    const struct tdm__id *tenant = &tdm__incoming_peer(incoming)->id;
+    struct tdm__turnstile_event event = {.kind = TDM__TURNSTILE_WITHDRAWN};
+    const char *tag;
+    uint64_t gpu;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "us", &gpu, &tag));
+    if (gpu >= service->gpus_count) {
+        return fail_no_gpu(service, gpu);
+    }
+    event.now_ms = tdm__clock_ms();
+    while ((event.request_id = find_grant(&service->turnstiles[gpu], tenant, tag)) != 0) {
+        TDM_TRY(step(service, (uint32_t)gpu, &event));
+    }
+    return TDM_OK;
+}
+
+static void serve_forgo(struct service *service, struct tdm__incoming *incoming)
+{
+    tdm_status status = forgo(service, incoming);
+
+    if (status == TDM_OK) {
+        tdm__incoming_reply_pack(incoming, "");
+    } else {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
 static void serve(void *self, struct tdm__incoming *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
@@ -253,6 +303,8 @@ static void serve(void *self, struct tdm__incoming *incoming)
         serve_wish(self, incoming);
     } else if (strcmp(method, "turn.leaving") == 0) {
         serve_leaving(self, incoming);
+    } else if (strcmp(method, "turn.forgo") == 0) {
+        serve_forgo(self, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

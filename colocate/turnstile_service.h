@@ -13,6 +13,8 @@
  *                 timeout_ms i (-1: no end)         TDM_E_DEVICE_FULL
  *   turn.leaving  gpu u, tag s, bytes u             –; so many bytes of this line are on
  *                                                   their way out
+ *   turn.forgo    gpu u, tag s                      –; what was granted for this tag and is
+ *                                                   not made yet may go to others
  *
  * What is really made and released the turnstiles learn from the broker, not from promises. */
 extern const struct tdm__service_ops tdm__turnstile_service;

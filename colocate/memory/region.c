@@ -38,6 +38,8 @@ struct tdm__regions {
     void *ask_arg;
     tdm__regions_tell_fn *tell;
     void *tell_arg;
+    tdm__regions_forgo_fn *forgo;
+    void *forgo_arg;
     tdm_region *first;
 };
 
@@ -67,6 +69,13 @@ void tdm__regions_on_pause(struct tdm__regions *regions, tdm__regions_tell_fn *t
 {
     regions->tell = tell;
     regions->tell_arg = arg;
+}
+
+void tdm__regions_on_failure(struct tdm__regions *regions, tdm__regions_forgo_fn *forgo,
+                             void *arg)
+{
+    regions->forgo = forgo;
+    regions->forgo_arg = arg;
 }
 
 static void announce(const struct tdm__regions *regions, const char *tag, size_t bytes)
@@ -182,24 +191,52 @@ static tdm_status clear_leftover_mappings(tdm_region *region)
     return TDM_OK;
 }
 
+/* Asks for the memory and takes it.  What was granted and not taken would be kept from others,
+ * and from our next try. */
+static tdm_status obtain_blocks(tdm_region *region, int64_t timeout_ms)
+{
+    struct tdm__regions *regions = region->regions;
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status status = TDM_OK;
+
+    if (regions->ask != NULL) {
+        status = regions->ask(regions->ask_arg, region->tag, region->size_bytes, timeout_ms);
+    }
+    if (status == TDM_OK) {
+        status = create_blocks(region);
+    }
+    if (status != TDM_OK && regions->forgo != NULL) {
+        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        regions->forgo(regions->forgo_arg, region->tag);
+        (void)tdm__fail(status, "%s", detail);
+    }
+    return status;
+}
+
+static tdm_status name_region(const tdm_region *region, tdm_status status)
+{
+    return tdm__wrap(status, "region %s, %.1f MiB wanted", region->tag,
+                     (double)region->size_bytes / (1 << 20));
+}
+
 /* The transaction: make all blocks, map them, bring the contents back, then declare. */
 static tdm_status make_resident(tdm_region *region, int64_t timeout_ms)
 {
-    struct tdm__regions *regions = region->regions;
     tdm_status status;
 
     TDM_TRY(clear_leftover_mappings(region));
-    if (regions->ask != NULL) {
-        TDM_TRY(regions->ask(regions->ask_arg, region->tag, region->size_bytes, timeout_ms));
+    status = obtain_blocks(region, timeout_ms);
+    if (status == TDM_E_DEVICE_FULL) {
+        return status; /* who refused has said for what, and the numbers */
     }
-    TDM_TRY(create_blocks(region));
+    TDM_TRY(name_region(region, status));
     status = map_blocks(region);
     if (status == TDM_OK) {
         status = restore(region);
     }
     if (status != TDM_OK) {
         take_back(region);
-        return status;
+        return name_region(region, status);
     }
     region->resident = true;
     return TDM_OK;

@@ -23,6 +23,11 @@ void tdm__regions_destroy(struct tdm__regions *regions);
 typedef tdm_status tdm__regions_ask_fn(void *arg, const char *tag, size_t bytes,
                                        int64_t timeout_ms);
 void tdm__regions_on_resume(struct tdm__regions *regions, tdm__regions_ask_fn *ask, void *arg);
+/* Told that memory which was asked for is not taken after all: what was granted for `tag` may
+ * go to others. */
+typedef void tdm__regions_forgo_fn(void *arg, const char *tag);
+void tdm__regions_on_failure(struct tdm__regions *regions, tdm__regions_forgo_fn *forgo,
+                             void *arg);
 /* Told before regions of this tag begin to give `bytes` back; 0: they stay after all. */
 typedef void tdm__regions_tell_fn(void *arg, const char *tag, size_t bytes);
 void tdm__regions_on_pause(struct tdm__regions *regions, tdm__regions_tell_fn *tell, void *arg);

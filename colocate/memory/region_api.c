@@ -98,6 +98,23 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
     tdm_writer_destroy(writer);
 }
 
+/* Else the grant would stand until it expires, in the way of our own next try. */
+static void forgo_grant(void *arg, const char *tag)
+{
+    const struct gpu_regions *entry = arg;
+    tdm_writer *writer;
+
+    if (tdm_writer_create(&writer) != TDM_OK) {
+        return;
+    }
+    (void)tdm_pack(writer, "us", (uint64_t)entry->device->gpu, tag);
+    if (call_turnstile("turn.forgo", writer, GRACE_MS) != TDM_OK) {
+        tdm__log(TDM__INFO, "region", "what was granted to %s is not given back: %s", tag,
+                 tdm_error_detail());
+    }
+    tdm_writer_destroy(writer);
+}
+
 /* ---- the sets --------------------------------------------------------------------------- */
 
 /* The actor's GPU number `gpu` by its UUID: the list has one for each of them. */
@@ -141,6 +158,7 @@ static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
     tdm__regions_on_resume(entry->regions, ask_turnstile, entry);
     tdm__regions_on_pause(entry->regions, tell_turnstile, entry);
+    tdm__regions_on_failure(entry->regions, forgo_grant, entry);
     return TDM_OK;
 }
 

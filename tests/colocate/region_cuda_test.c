@@ -6,6 +6,7 @@
 #include "tests/support/cuda_gpu.h"
 #include "tests/support/one_node.h"
 
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,6 +95,22 @@ static tdm_status reply_byte(tdm_call *call, const void *address)
     return tdm_call_reply(call, "u", (uint64_t)last);
 }
 
+/* The next block is not to be had. */
+static tdm_status tenant_starve(tdm_call *call, void *self)
+{
+    void *library = dlopen(getenv("TANDEM_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    void (*break_call)(const char *name, uint64_t nth, int error);
+
+    (void)call;
+    (void)self;
+    *(void **)&break_call = library == NULL ? NULL : dlsym(library, "standin_cuda_fail");
+    if (break_call == NULL) {
+        return tdm_fail(TDM_E_STATE, "not the stand-in");
+    }
+    break_call("cuMemCreate", 1, CU_OUT_OF_MEMORY);
+    return TDM_OK;
+}
+
 static tdm_status tenant_read(tdm_call *call, void *self)
 {
     return reply_byte(call, tdm_region_address(((struct tenant *)self)->region));
@@ -135,6 +152,7 @@ TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
                             {"plan", tenant_plan},
                             {"pause", tenant_pause},
                             {"resume", tenant_resume},
+                            {"starve", tenant_starve},
                             {"read", tenant_read},
                             {"map", tenant_map},
                             {"drop", tenant_drop}});
@@ -287,6 +305,33 @@ static void what_a_dead_actor_mapped_is_freed(void **state)
     end(engine);
 }
 
+/* Goal: what the turnstile granted and the driver refused is not in the way of the next try. */
+static void a_resume_that_the_driver_refuses_can_be_repeated(void **state)
+{
+    tdm_actor *trainer = one_node_actor(runtime, "tenant", "trainer-e", 0.4);
+    const tdm_value *value;
+    tdm_ref *ref;
+
+    (void)state;
+    if (cuda_gpu_is_real()) {
+        print_message("skipped: a real driver fails when it likes\n");
+        skip();
+    }
+    tdm_ref_release(make_region(trainer));
+    call_plain(trainer, "pause");
+    call_plain(trainer, "starve");
+    TRY(tdm_actor_call(trainer, "resume", &ref, ""));
+    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "weights: 8.0 MiB wanted"));
+    assert_non_null(strstr(tdm_error_detail(), "MiB free of"));
+    tdm_ref_release(ref);
+    assert_true(one_node_used_bytes(runtime) == 0);
+    call_plain(trainer, "resume");
+    TRY(tdm_actor_call(trainer, "read", &ref, ""));
+    assert_int_equal(finish_number(ref), 7);
+    end(trainer);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -294,6 +339,7 @@ int main(void)
         cmocka_unit_test(what_another_actor_maps_is_freed_when_it_lets_go),
         cmocka_unit_test(a_resume_waits_until_every_holder_has_let_go),
         cmocka_unit_test(what_a_dead_actor_mapped_is_freed),
+        cmocka_unit_test(a_resume_that_the_driver_refuses_can_be_repeated),
     };
     int failed;
 

@@ -67,22 +67,23 @@ static void cuda_release(struct tdm__device *device, struct tdm__block *const *b
     }
 }
 
-static tdm_status fail_full(struct tdm__cuda_device *cuda, const char *tag, size_t size_bytes)
+tdm_status tdm__cuda_full(struct tdm__cuda_device *cuda, tdm_status status, const char *what,
+                          size_t size_bytes)
 {
-    char detail[TDM__ERROR_DETAIL_BYTES];
     size_t free_bytes = 0;
     size_t total_bytes = 0;
 
-    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (status != TDM_E_DEVICE_FULL) {
+        return status;
+    }
     (void)cuda->driver->cuMemGetInfo_v2(&free_bytes, &total_bytes);
-    return tdm__fail(TDM_E_DEVICE_FULL,
-                     "%s cannot hold %s: %.1f MiB wanted, %.1f MiB free of %.1f: %s",
-                     cuda->base.uuid, tag, (double)size_bytes / (1 << 20),
-                     (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20), detail);
+    return tdm__wrap(status, "%s cannot hold %s: %.1f MiB wanted, %.1f MiB free of %.1f",
+                     cuda->base.uuid, what, (double)size_bytes / (1 << 20),
+                     (double)free_bytes / (1 << 20), (double)total_bytes / (1 << 20));
 }
 
 /* One block that no broker knows yet, and a descriptor of it. */
-static tdm_status make_block(struct tdm__cuda_device *cuda, const char *tag, size_t size_bytes,
+static tdm_status make_block(struct tdm__cuda_device *cuda, size_t size_bytes,
                              struct tdm__cuda_block **block_out, int *fd_out)
 {
     const struct cu_allocation allocation = allocation_on(cuda);
@@ -98,7 +99,7 @@ static tdm_status make_block(struct tdm__cuda_device *cuda, const char *tag, siz
                         "cuMemCreate of %zu bytes", size_bytes);
     if (status != TDM_OK) {
         free(block);
-        return status == TDM_E_DEVICE_FULL ? fail_full(cuda, tag, size_bytes) : status;
+        return status;
     }
     status = tdm__cuda_check(cuda->driver->cuMemExportToShareableHandle(fd_out, block->handle,
                                                                         CU_HANDLE_POSIX_FD, 0),
@@ -138,18 +139,23 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
     struct tdm__cuda_device *cuda = self(device);
     struct tdm__cuda_block *blocks[TDM__DEVICE_BLOCKS_MAX];
     int fds[TDM__DEVICE_BLOCKS_MAX] = {0};
-    tdm_status status = TDM_OK;
+    size_t wanted_bytes = 0;
     uint32_t made = 0;
+    tdm_status status;
 
     if (count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u blocks at once: at most %d", count,
                          TDM__DEVICE_BLOCKS_MAX);
     }
-    TDM_TRY(tdm__cuda_enter(cuda));
+    for (uint32_t i = 0; i < count; i++) {
+        wanted_bytes += sizes_bytes[i];
+    }
+    status = tdm__cuda_enter(cuda);
     while (made < count && status == TDM_OK) {
-        status = make_block(cuda, tag, sizes_bytes[made], &blocks[made], &fds[made]);
+        status = make_block(cuda, sizes_bytes[made], &blocks[made], &fds[made]);
         made += status == TDM_OK ? 1 : 0;
     }
+    status = tdm__cuda_full(cuda, status, tag, wanted_bytes);
     if (status == TDM_OK) {
         status = register_blocks(cuda, tag, blocks, fds, count);
     }

@@ -56,6 +56,11 @@ struct tdm__cuda_device {
 /* Makes the GPU's context the thread's.  Every entry does it first: threads and GPUs mix. */
 tdm_status tdm__cuda_enter(struct tdm__cuda_device *cuda);
 
+/* Adds to a status that says the device is full what was wanted and what is free; hands others
+ * on. */
+tdm_status tdm__cuda_full(struct tdm__cuda_device *cuda, tdm_status status, const char *what,
+                          size_t size_bytes);
+
 /* places.c */
 tdm_status tdm__cuda_reserve(struct tdm__device *device, size_t size_bytes, void **address_out);
 void tdm__cuda_unreserve(struct tdm__device *device, void *address, size_t size_bytes);

@@ -111,7 +111,7 @@ tdm_status tdm__cuda_map(struct tdm__device *device, void *address, struct tdm__
     }
     if (status != TDM_OK) {
         free(place);
-        return status;
+        return tdm__cuda_full(cuda, status, "a mapping", block->size_bytes);
     }
     cuda->places = place;
     return TDM_OK;

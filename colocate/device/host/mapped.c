@@ -63,12 +63,19 @@ int tdm__pages_move(void *to, void *from, size_t size_bytes)
     return moved == MAP_FAILED ? errno : 0;
 }
 
+/* Where the kernel has no memory for a new mapping, the old one is locked up: its pages are the
+ * broker's to hand out, and what is shown here next replaces it. */
 static tdm_status reserve_again(void *address, size_t size_bytes)
 {
-    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) == MAP_FAILED) {
-        return tdm__fail_errno(errno, "mmap: take %zu bytes away", size_bytes);
+    int error_number;
+
+    if (mmap(address, size_bytes, PROT_NONE, RESERVED_FLAGS | MAP_FIXED, -1, 0) != MAP_FAILED) {
+        return TDM_OK;
     }
-    return TDM_OK;
+    error_number = errno;
+    return mprotect(address, size_bytes, PROT_NONE) == 0
+               ? TDM_OK
+               : tdm__fail_errno(error_number, "mmap: take %zu bytes away", size_bytes);
 }
 
 /* ---- entries ---------------------------------------------------------------------------- */
