@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,32 @@ static struct wish *take_wish(struct service *service, uint64_t request_id)
     return NULL;
 }
 
+/* What is in the way and is not its owner's any more: who could let go of it. */
+static void describe_others(const struct service *service, uint32_t gpu, struct tdm__text *text)
+{
+    struct tdm__broker_row rows[ROWS_MAX];
+    uint32_t count = tdm__broker_rows(service->broker, gpu, rows, ROWS_MAX);
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (rows[i].releasing_bytes > 0) {
+            tdm__text_add(text, "; %s still maps %.1f MiB of %s's %s", rows[i].holder,
+                          (double)rows[i].releasing_bytes / (1 << 20), rows[i].owner.name,
+                          rows[i].tag);
+        }
+    }
+}
+
+static void refuse(const struct service *service, const struct wish *wish,
+                   const struct tdm__turnstile_action *action)
+{
+    char detail[TDM__TURNSTILE_TEXT_BYTES];
+    struct tdm__text text = tdm__text_in(detail, sizeof(detail));
+
+    tdm__text_add(&text, "%s", action->text);
+    describe_others(service, wish->gpu, &text);
+    tdm__incoming_fail(wish->incoming, action->status, detail);
+}
+
 static void carry_out(struct service *service, const struct tdm__turnstile_action *action)
 {
     struct wish *wish;
@@ -69,7 +96,7 @@ static void carry_out(struct service *service, const struct tdm__turnstile_actio
     if (action->verdict == TDM__TURNSTILE_GRANT) {
         tdm__incoming_reply_pack(wish->incoming, "");
     } else {
-        tdm__incoming_fail(wish->incoming, action->status, action->text);
+        refuse(service, wish, action);
     }
     free(wish);
 }

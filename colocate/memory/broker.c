@@ -15,7 +15,7 @@
 
 struct holder {
     struct holder *next;
-    struct tdm__id id;
+    struct tdm__tenant who;
     uint32_t count; /* makings and openings not yet released */
 };
 
@@ -133,12 +133,12 @@ static void put_away(struct gpu *gpu, struct block *block)
     }
 }
 
-static tdm_status holder_add(struct block *block, const struct tdm__id *id)
+static tdm_status holder_add(struct block *block, const struct tdm__tenant *who)
 {
     struct holder *holder;
 
     for (holder = block->holders; holder != NULL; holder = holder->next) {
-        if (tdm__id_equal(&holder->id, id)) {
+        if (tdm__id_equal(&holder->who.id, &who->id)) {
             holder->count++;
             return TDM_OK;
         }
@@ -147,7 +147,7 @@ static tdm_status holder_add(struct block *block, const struct tdm__id *id)
     if (holder == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a holder of a block");
     }
-    holder->id = *id;
+    holder->who = *who;
     holder->count = 1;
     holder->next = block->holders;
     block->holders = holder;
@@ -157,7 +157,7 @@ static tdm_status holder_add(struct block *block, const struct tdm__id *id)
 static bool holder_is(const struct block *block, const struct tdm__id *id)
 {
     for (const struct holder *holder = block->holders; holder != NULL; holder = holder->next) {
-        if (tdm__id_equal(&holder->id, id)) {
+        if (tdm__id_equal(&holder->who.id, id)) {
             return true;
         }
     }
@@ -225,7 +225,7 @@ static tdm_status block_make(struct tdm__broker *broker, const struct tdm__tenan
     TDM_TRY(block_get(&broker->gpus[wish->gpu], wish->gpu, size_bytes, fd, &block));
     status = tdm__id_make(&block->key);
     if (status == TDM_OK) {
-        status = holder_add(block, &owner->id);
+        status = holder_add(block, owner);
     }
     if (status != TDM_OK) {
         block_destroy(block);
@@ -294,7 +294,7 @@ static bool holder_remove(struct block *block, const struct tdm__id *id, uint32_
     for (struct holder **link = &block->holders; *link != NULL; link = &(*link)->next) {
         struct holder *holder = *link;
 
-        if (!tdm__id_equal(&holder->id, id)) {
+        if (!tdm__id_equal(&holder->who.id, id)) {
             continue;
         }
         if (count == 0 || holder->count <= count) {
@@ -361,7 +361,10 @@ uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
             memcpy(row->tag, block->tag, sizeof(row->tag));
         }
         row->bytes += block->size_bytes;
-        row->releasing_bytes += holder_is(block, &block->owner.id) ? 0 : block->size_bytes;
+        if (!holder_is(block, &block->owner.id)) {
+            row->releasing_bytes += block->size_bytes;
+            memcpy(row->holder, block->holders->who.name, sizeof(row->holder));
+        }
         row->blocks_count++;
     }
     return count;
@@ -382,10 +385,13 @@ static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__
                          (double)gpu->capacity_bytes / (1 << 20));
 
     for (uint32_t i = 0; i < rows_count && used < sizeof(text) - 1; i++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s",
-                                 i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
-                                 (double)rows[i].bytes / (1 << 20),
-                                 rows[i].releasing_bytes > 0 ? " (being released)" : "");
+        bool is_releasing = rows[i].releasing_bytes > 0;
+
+        used += (size_t)snprintf(
+            text + used, sizeof(text) - used, "%s %s holds %s %.1f MiB%s%s%s",
+            i == 0 ? ";" : ",", rows[i].owner.name, rows[i].tag,
+            (double)rows[i].bytes / (1 << 20), is_releasing ? " (being released: " : "",
+            rows[i].holder, is_releasing ? " still maps it)" : "");
     }
     return tdm__fail(TDM_E_DEVICE_FULL, "%s", text);
 }
@@ -539,7 +545,8 @@ tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenan
 }
 
 tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
-                            const struct tdm__id *holder, struct tdm__block_handle *block_out)
+                            const struct tdm__tenant *holder,
+                            struct tdm__block_handle *block_out)
 {
     uint32_t gpu;
     struct block **link = find(broker, key, &gpu);

@@ -83,7 +83,8 @@ tdm_status tdm__broker_adopt(struct tdm__broker *broker, const struct tdm__tenan
                              struct tdm__id *keys_out);
 /* Makes `holder` one more holder (counted).  TDM_E_NOT_FOUND for a key that is none. */
 tdm_status tdm__broker_open(struct tdm__broker *broker, const struct tdm__id *key,
-                            const struct tdm__id *holder, struct tdm__block_handle *block_out);
+                            const struct tdm__tenant *holder,
+                            struct tdm__block_handle *block_out);
 /* Undoes one making or opening by `holder`.  TDM_E_NOT_FOUND if it holds no such block. */
 tdm_status tdm__broker_release(struct tdm__broker *broker, const struct tdm__id *key,
                                const struct tdm__id *holder);
@@ -106,7 +107,8 @@ struct tdm__broker_row {
     struct tdm__tenant owner;
     char tag[TDM__BLOCK_TAG_BYTES];
     size_t bytes;
-    size_t releasing_bytes; /* of them: the owner let go, others still hold */
+    size_t releasing_bytes;              /* of them: the owner let go, others still hold */
+    char holder[TDM__TENANT_NAME_BYTES]; /* the name of one of those others; "": none */
     uint32_t blocks_count;
 };
 

@@ -87,7 +87,7 @@ static tdm_status direct_open(struct tdm__broker_client *client, const struct td
     struct tdm__block_handle block;
     tdm_status status;
 
-    TDM_TRY(tdm__broker_open(direct->broker, key, &direct->tenant.id, &block));
+    TDM_TRY(tdm__broker_open(direct->broker, key, &direct->tenant, &block));
     status = duplicate(&block);
     if (status != TDM_OK) {
         (void)direct_release(client, key, 1);

@@ -149,7 +149,7 @@ static tdm_status serve_adopt(struct tdm__broker *broker, struct tdm__incoming *
 
 static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *incoming)
 {
-    const struct tdm__identity *peer = tdm__incoming_peer(incoming);
+    struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__block_handle block;
     const tdm_value *arguments;
     struct tdm__id key;
@@ -158,7 +158,7 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *i
 
     TDM_TRY(tdm__incoming_value(incoming, &arguments));
     TDM_TRY(read_key(tdm_value_at(arguments, 0), &key));
-    TDM_TRY(tdm__broker_open(broker, &key, &peer->id, &block));
+    TDM_TRY(tdm__broker_open(broker, &key, &tenant, &block));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
         status = tdm_pack(writer, "u", (uint64_t)block.size_bytes);
@@ -168,7 +168,7 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *i
         tdm_writer_destroy(writer);
     }
     if (status != TDM_OK) {
-        (void)tdm__broker_release(broker, &key, &peer->id);
+        (void)tdm__broker_release(broker, &key, &tenant.id);
     }
     return status;
 }
@@ -212,13 +212,15 @@ static void write_row(tdm_writer *writer, const struct tdm__broker_row *row)
 {
     char text[TDM__ID_TEXT_BYTES];
 
-    tdm_write_map(writer, 6);
+    tdm_write_map(writer, 7);
     tdm_write_string(writer, "owner");
     tdm_write_string(writer, row->owner.name);
     tdm_write_string(writer, "owner_id");
     tdm_write_string(writer, tdm__id_text(&row->owner.id, text));
     tdm_write_string(writer, "tag");
     tdm_write_string(writer, row->tag);
+    tdm_write_string(writer, "holder");
+    tdm_write_string(writer, row->holder);
     write_uint_field(writer, "bytes", row->bytes);
     write_uint_field(writer, "releasing_bytes", row->releasing_bytes);
     write_uint_field(writer, "blocks", row->blocks_count);

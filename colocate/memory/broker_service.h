@@ -18,7 +18,8 @@
  *   block.accept    key b …                        –
  *   block.ledger    –                              a map per GPU: capacity_bytes, used_bytes,
  *                                                  pooled_bytes, rows (maps: owner, owner_id,
- *                                                  tag, bytes, releasing_bytes, blocks)
+ *                                                  tag, bytes, releasing_bytes, holder,
+ *                                                  blocks)
  */
 extern const struct tdm__service_ops tdm__broker_service;
 

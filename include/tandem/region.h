@@ -51,8 +51,9 @@ TDM_API int tdm_region_is_resident(const tdm_region *region);
  * KEEP region is paused, NULL while a DROP region is. */
 TDM_API const void *tdm_region_contents(const tdm_region *region);
 
-/* Gives the physical memory back to the device; when this returns, it is free for others.
- * TDM_E_STATE if paused already. */
+/* Gives the physical memory back to the device; when this returns, it is free for others, but
+ * for what another process has mapped of it: that stays charged, and is waited for, until that
+ * process has unmapped it or died.  TDM_E_STATE if paused already. */
 TDM_API tdm_status tdm_region_pause(tdm_region *region);
 
 /* Takes memory again, at the same address.  All or nothing: on any failure the region is paused

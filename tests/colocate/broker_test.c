@@ -117,18 +117,21 @@ static void an_importer_keeps_the_charge_until_it_lets_go(void **state)
     struct tdm__broker_row row;
 
     assert_int_equal(make(f, &f->trainer, "weights", 8 * MIB, &block), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine.id, &opened), TDM_OK);
+    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &opened), TDM_OK);
     assert_int_equal(opened.size_bytes, 8 * MIB);
     assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->trainer.id), TDM_OK);
     assert_int_equal(used(f), 8 * MIB);
     assert_int_equal(tdm__broker_rows(f->broker, 1, &row, 1), 1);
     assert_int_equal(row.releasing_bytes, 8 * MIB);
     assert_string_equal(row.owner.name, "trainer rank 1");
+    assert_string_equal(row.holder, "engine 0");
+    assert_int_equal(make(f, &f->trainer, "weights", 64 * MIB, &opened), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "(being released: engine 0 still maps it)"));
     assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->trainer.id),
                      TDM_E_NOT_FOUND);
     assert_int_equal(tdm__broker_release(f->broker, &block.key, &f->engine.id), TDM_OK);
     assert_int_equal(used(f), 0);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine.id, &opened),
+    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &opened),
                      TDM_E_NOT_FOUND);
 }
 
@@ -140,8 +143,8 @@ static void a_dead_tenant_returns_everything_but_what_others_hold(void **state)
 
     assert_int_equal(make(f, &f->trainer, "weights", 8 * MIB, &kept), TDM_OK);
     assert_int_equal(make(f, &f->trainer, "optimizer", 16 * MIB, &gone), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine.id, &kept), TDM_OK);
-    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine.id, &kept), TDM_OK);
+    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
+    assert_int_equal(tdm__broker_open(f->broker, &kept.key, &f->engine, &kept), TDM_OK);
     tdm__broker_peer_gone(f->broker, &f->trainer.id);
     assert_int_equal(used(f), 8 * MIB);
     tdm__broker_peer_gone(f->broker, &f->engine.id);
@@ -156,13 +159,14 @@ static void accept_moves_owner_and_charge(void **state)
 
     assert_int_equal(make(f, &f->trainer, "bucket", 8 * MIB, &block), TDM_OK);
     assert_int_equal(tdm__broker_accept(f->broker, &block.key, &f->engine), TDM_E_STATE);
-    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine.id, &block), TDM_OK);
+    assert_int_equal(tdm__broker_open(f->broker, &block.key, &f->engine, &block), TDM_OK);
     assert_int_equal(tdm__broker_accept(f->broker, &block.key, &f->engine), TDM_OK);
     tdm__broker_peer_gone(f->broker, &f->trainer.id);
     assert_int_equal(used(f), 8 * MIB);
     assert_int_equal(tdm__broker_rows(f->broker, 1, &row, 1), 1);
     assert_string_equal(row.owner.name, "engine 0");
     assert_int_equal(row.releasing_bytes, 0);
+    assert_string_equal(row.holder, "");
 }
 
 static void a_released_block_is_recycled_under_a_new_key(void **state)

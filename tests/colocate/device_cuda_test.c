@@ -184,7 +184,7 @@ static void a_dead_importers_memory_comes_back(void **state)
     struct tdm__block_handle handle;
 
     TRY(tdm__broker_open(world->gpu->broker, &tdm__region_block(region)->key,
-                         &world->gpu->tenants[1].id, &handle));
+                         &world->gpu->tenants[1], &handle));
     TRY(tdm_region_pause(region));
     assert_int_equal(cuda_gpu_free_bytes(world->gpu), before - 4 * UNIT);
     tdm__broker_peer_gone(world->gpu->broker, &world->gpu->tenants[1].id);

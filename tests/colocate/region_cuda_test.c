@@ -95,6 +95,12 @@ static tdm_status reply_byte(tdm_call *call, const void *address)
     return tdm_call_reply(call, "u", (uint64_t)last);
 }
 
+static tdm_status tenant_resume_soon(tdm_call *call, void *self)
+{
+    (void)call;
+    return tdm_region_resume(((struct tenant *)self)->region, WHILE_MS);
+}
+
 /* The next block is not to be had. */
 static tdm_status tenant_starve(tdm_call *call, void *self)
 {
@@ -152,6 +158,7 @@ TDM_ACTOR_CLASS(tenant, .state_bytes = sizeof(struct tenant),
                             {"plan", tenant_plan},
                             {"pause", tenant_pause},
                             {"resume", tenant_resume},
+                            {"resume_soon", tenant_resume_soon},
                             {"starve", tenant_starve},
                             {"read", tenant_read},
                             {"map", tenant_map},
@@ -261,7 +268,8 @@ static void what_another_actor_maps_is_freed_when_it_lets_go(void **state)
     end(engine);
 }
 
-/* Goal: who needs memory that was paused waits for all who map it, not for its owner alone.
+/* Goal: who needs memory that was paused waits for all who map it, not for its owner alone; at
+ * the deadline it is told who that is.
  * That a call would never return cannot be shown; a while must do. */
 static void a_resume_waits_until_every_holder_has_let_go(void **state)
 {
@@ -275,6 +283,10 @@ static void a_resume_waits_until_every_holder_has_let_go(void **state)
     call_plain(other, "plan");
     assert_int_equal(map_region(engine, make_region(trainer)), 7);
     call_plain(trainer, "pause");
+    TRY(tdm_actor_call(other, "resume_soon", &resuming, ""));
+    assert_int_equal(tdm_get_value(resuming, CALL_MS, &value), TDM_E_DEVICE_FULL);
+    assert_non_null(strstr(tdm_error_detail(), "engine-d still maps 8.0 MiB of trainer-d's"));
+    tdm_ref_release(resuming);
     TRY(tdm_actor_call(other, "resume", &resuming, ""));
     assert_int_equal(tdm_get_value(resuming, WHILE_MS, &value), TDM_E_TIMEOUT);
     call_plain(engine, "drop");
