@@ -131,6 +131,9 @@ quantize_block(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to,
         largest = largest_bits(values, block->columns, largest);
     }
     *block->scale = float_of(largest) / 448.0f;
+    if (to->data == NULL) {
+        return;
+    }
     inverse = 1.0f / *block->scale;
     for (uint32_t row = 0; row < block->rows; row++) {
         load_row(from, block, row, values);
@@ -183,7 +186,7 @@ void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_mat
             size_t first = (size_t)row * from->pitch + column;
             const struct block block = {
                 .from = (const uint8_t *)from->data + first * element_bytes,
-                .to = to->data + (size_t)row * to->pitch + column,
+                .to = to->data == NULL ? NULL : to->data + (size_t)row * to->pitch + column,
                 .scale = to->scales + (size_t)(row / TDM__FP8_BLOCK) * to->scales_pitch +
                          column / TDM__FP8_BLOCK,
                 .rows = at_most_a_block(from->rows - row),
@@ -193,4 +196,11 @@ void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_mat
             quantize(from, to, &block);
         }
     }
+}
+
+void tdm__fp8_scales(const struct tdm__matrix *from, float *scales, uint32_t pitch)
+{
+    const struct tdm__fp8_matrix to = {.scales = scales, .scales_pitch = pitch};
+
+    tdm__fp8_quantize(from, &to);
 }

@@ -33,5 +33,7 @@ struct tdm__fp8_matrix {
  * each element is x times 1 / scale, all in float32.  So do the trainers and engines that
  * exchange such files. */
 void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to);
+/* The scales alone, `pitch` floats from row to row. */
+void tdm__fp8_scales(const struct tdm__matrix *from, float *scales, uint32_t pitch);
 
 #endif

@@ -41,6 +41,13 @@ struct tdm_slice {
     uint64_t offset[TDM_DIMS_MAX];
     uint64_t extent[TDM_DIMS_MAX];
     const void *address; /* of the part, contiguous, inside one of the rank's regions */
+    /* An engine may want its part in another type than the tensor's; 0: the tensor's own.
+     * float32 becomes bfloat16, rounded to nearest.  Of a matrix, float32 and bfloat16 become
+     * TDM_F8_E4M3 by blocks of 128 x 128, which the part must not cut; each block has a float32
+     * that its codes are to be multiplied with, row after row at `scales`: what checkpoints on
+     * Hugging Face call NAME_scale_inv. */
+    enum tdm_dtype dtype;
+    const void *scales; /* of FP8: inside the same region */
 };
 
 /* ---- safetensors: Hugging Face's file format -------------------------------------------- */

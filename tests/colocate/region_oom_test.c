@@ -267,7 +267,7 @@ static void each_failure(bool cuda, start_fn *start, stop_fn *stop, uint64_t at_
         }
     }
     print_message("%llu allocations\n", (unsigned long long)failures);
-    assert_true(failures >= at_least);
+    assert_true(failures >= at_least || !STARVES_HEAP);
     world_close(world);
 }
 

@@ -61,12 +61,18 @@ static inline bool is_refused(const char *call, const void *caller)
 #define IS_REFUSED() is_refused(__func__, __builtin_return_address(0))
 #define OVERRIDES    __attribute__((visibility("default"), noinline))
 
-/* The next definition, a sanitizer's or the C library's. */
+/* The C library's. */
 #define NEXT(name)                                                                             \
     static __typeof__(name) *next;                                                             \
     if (next == NULL) {                                                                        \
         *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
     }
+
+/* Sanitizers must have the heap to themselves. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { STARVES_HEAP = 0 };
+#else
+enum { STARVES_HEAP = 1 };
 
 OVERRIDES void *malloc(size_t size_bytes)
 {
@@ -86,11 +92,16 @@ OVERRIDES void *realloc(void *memory, size_t size_bytes)
     return IS_REFUSED() ? NULL : next(memory, size_bytes);
 }
 
+#endif
+
 OVERRIDES void *mmap(void *address, size_t size_bytes, int protection, int flags, int fd,
                      off_t offset)
 {
-    NEXT(mmap)
-    return IS_REFUSED() ? MAP_FAILED : next(address, size_bytes, protection, flags, fd, offset);
+    if (IS_REFUSED()) {
+        return MAP_FAILED;
+    }
+    return (void *)(uintptr_t)syscall(SYS_mmap, address, size_bytes, protection, flags, fd,
+                                      offset);
 }
 
 OVERRIDES void *mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, ...)
