@@ -9,50 +9,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One request under way.  Owned by the transaction until `done`. */
+/* One request, from the call until its answer. */
 struct question {
+    struct question *next;
     struct tdm__version_request request;
     struct tdm__member *lists; /* owned: the members, then the dead */
-    tdm_writer *writer;        /* owned */
+    int64_t deadline_ms;
     tdm__version_fn *fn;
     void *arg;
-    char key[TDM__MODEL_NAME_BYTES_MAX + 8];
-    struct tdm__version_record record; /* as the body left it last */
+    /* As the body left it last: */
+    tdm_status status;
+    char *detail;                      /* owned; NULL: none */
+    struct tdm__version_record record; /* as it is after this request */
 };
+
+/* First come, first served. */
+struct questions {
+    struct question *first; /* owned */
+    struct question **end;
+};
+
+/* The questions about one model, while there are any.  It has a transaction under way, and is
+ * the transaction's: when `versions` is gone, it ends with it. */
+struct line {
+    struct line *next;
+    struct tdm__versions *versions; /* NULL: closed */
+    struct questions asked;         /* seen by the transaction's body */
+    struct questions waiting;
+    struct tdm__version_record record; /* the body's */
+    tdm_writer *writer;                /* owned */
+    char key[TDM__MODEL_NAME_BYTES_MAX + 8];
+};
+
+struct tdm__versions {
+    struct tdm__loop *loop;   /* borrowed */
+    struct tdm__store *store; /* borrowed */
+    struct line *lines;
+};
+
+/* ---- questions -------------------------------------------------------------------------- */
+
+static void questions_init(struct questions *questions)
+{
+    *questions = (struct questions){NULL, &questions->first};
+}
+
+static void questions_add(struct questions *questions, struct question *question)
+{
+    question->next = NULL;
+    *questions->end = question;
+    questions->end = &question->next;
+}
+
+/* All of `from`, behind those that are there. */
+static void questions_move(struct questions *questions, struct questions *from)
+{
+    if (from->first != NULL) {
+        *questions->end = from->first;
+        questions->end = from->end;
+    }
+    questions_init(from);
+}
 
 static void question_free(struct question *question)
 {
-    tdm_writer_destroy(question->writer);
+    free(question->detail);
     free(question->lists);
     free(question);
-}
-
-static tdm_status question_body(void *arg, struct tdm__txn *txn)
-{
-    struct question *question = arg;
-    const struct tdm__record *stored = tdm__txn_find(txn, question->key);
-    bool changed = false;
-
-    memset(&question->record, 0, sizeof(question->record));
-    if (stored != NULL) {
-        TDM_TRY(tdm__wrap(tdm__version_record_decode(stored->bytes, &question->record), "%s",
-                          question->key));
-    }
-    TDM_TRY(tdm__version_apply(&question->record, &question->request, &changed));
-    if (!changed) {
-        return TDM_OK;
-    }
-    tdm_writer_clear(question->writer);
-    TDM_TRY(tdm__version_record_encode(&question->record, question->writer));
-    return tdm__txn_put(txn, question->key, tdm_writer_bytes(question->writer), 0);
-}
-
-static void question_done(void *arg, tdm_status status, const char *detail)
-{
-    struct question *question = arg;
-
-    question->fn(question->arg, status, detail, status == TDM_OK ? &question->record : NULL);
-    question_free(question);
 }
 
 /* The lists travel with the question: the caller's may be gone when the body runs. */
@@ -78,6 +101,161 @@ static tdm_status copy_lists(struct question *question)
     return TDM_OK;
 }
 
+static tdm_status question_make(const struct tdm__version_request *request,
+                                struct question **question_out)
+{
+    struct question *question = calloc(1, sizeof(*question));
+    tdm_status status;
+
+    if (question == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a request about a version");
+    }
+    question->request = *request;
+    status = copy_lists(question);
+    if (status != TDM_OK) {
+        question_free(question);
+        return status;
+    }
+    *question_out = question;
+    return TDM_OK;
+}
+
+static void question_answer(struct question *question, tdm_status status, const char *detail)
+{
+    question->fn(question->arg, status, detail, status == TDM_OK ? &question->record : NULL);
+    question_free(question);
+}
+
+/* What the body found; or, where the transaction failed, that. */
+static void questions_answer(struct questions *questions, tdm_status status, const char *detail)
+{
+    struct question *question = questions->first;
+
+    questions_init(questions);
+    while (question != NULL) {
+        struct question *next = question->next;
+
+        if (status != TDM_OK) {
+            question_answer(question, status, detail);
+        } else {
+            question_answer(question, question->status,
+                            question->detail != NULL ? question->detail : "");
+        }
+        question = next;
+    }
+}
+
+/* ---- a transaction ---------------------------------------------------------------------- */
+
+static void question_apply(struct question *question, struct line *line, bool *changed)
+{
+    free(question->detail);
+    question->detail = NULL;
+    question->status = tdm__version_apply_next(&line->record, &question->request, changed);
+    if (question->status == TDM_OK) {
+        question->record = line->record;
+    } else {
+        question->detail = strdup(tdm_error_detail());
+    }
+}
+
+/* Whoever came while the record was being read comes along. */
+static tdm_status line_body(void *arg, struct tdm__txn *txn)
+{
+    struct line *line = arg;
+    const struct tdm__record *stored = tdm__txn_find(txn, line->key);
+    bool changed = false;
+
+    questions_move(&line->asked, &line->waiting);
+    memset(&line->record, 0, sizeof(line->record));
+    if (stored != NULL) {
+        TDM_TRY(tdm__wrap(tdm__version_record_decode(stored->bytes, &line->record), "%s",
+                          line->key));
+    }
+    for (struct question *question = line->asked.first; question != NULL;
+         question = question->next) {
+        question_apply(question, line, &changed);
+    }
+    if (!changed) {
+        return TDM_OK;
+    }
+    tdm_writer_clear(line->writer);
+    TDM_TRY(tdm__version_record_encode(&line->record, line->writer));
+    return tdm__txn_put(txn, line->key, tdm_writer_bytes(line->writer), 0);
+}
+
+static void line_done(void *arg, tdm_status status, const char *detail);
+
+static tdm_status line_run(struct line *line)
+{
+    const char *pattern = line->key;
+
+    return tdm__txn_run(line->versions->loop, line->versions->store, &pattern, 1,
+                        line->waiting.first->deadline_ms, line_body, line_done, line);
+}
+
+static void line_free(struct line *line)
+{
+    for (struct line **place = line->versions == NULL ? NULL : &line->versions->lines;
+         place != NULL && *place != NULL; place = &(*place)->next) {
+        if (*place == line) {
+            *place = line->next;
+            break;
+        }
+    }
+    tdm_writer_destroy(line->writer);
+    free(line);
+}
+
+/* After a failure those who still wait fail as well, and ask again: the store is away, or the
+ * record is not to be read. */
+static void line_done(void *arg, tdm_status status, const char *detail)
+{
+    struct line *line = arg;
+
+    if (status != TDM_OK) {
+        questions_move(&line->asked, &line->waiting);
+    }
+    questions_answer(&line->asked, status, detail);
+    if (line->versions == NULL || line->versions->store->closing) {
+        questions_answer(&line->waiting, TDM_E_STORE, "the store is being closed");
+    } else if (line->waiting.first != NULL) {
+        status = line_run(line);
+        if (status == TDM_OK) {
+            return;
+        }
+        questions_answer(&line->waiting, status, tdm_error_detail());
+    }
+    line_free(line);
+}
+
+/* ---- from outside ----------------------------------------------------------------------- */
+
+tdm_status tdm__versions_open(struct tdm__loop *loop, struct tdm__store *store,
+                              struct tdm__versions **versions_out)
+{
+    struct tdm__versions *versions = calloc(1, sizeof(*versions));
+
+    if (versions == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the versions of models");
+    }
+    *versions = (struct tdm__versions){.loop = loop, .store = store};
+    *versions_out = versions;
+    return TDM_OK;
+}
+
+void tdm__versions_close(struct tdm__versions *versions)
+{
+    if (versions == NULL) {
+        return;
+    }
+    for (struct line *line = versions->lines; line != NULL; line = line->next) {
+        line->versions = NULL;
+        questions_answer(&line->waiting, TDM_E_STORE, "the daemon is leaving");
+    }
+    free(versions);
+}
+
 static tdm_status check_model(const char *model)
 {
     size_t bytes = strnlen(model, TDM__MODEL_NAME_BYTES_MAX);
@@ -95,32 +273,65 @@ static tdm_status check_model(const char *model)
     return TDM_OK;
 }
 
-tdm_status tdm__version_ask(const struct tdm__version_store *where,
-                            const struct tdm__version_request *request, tdm__version_fn *fn,
-                            void *arg)
+static struct line *find_line(const struct tdm__versions *versions, const char *key)
 {
-    struct question *question;
-    const char *pattern;
+    struct line *line = versions->lines;
+
+    while (line != NULL && strcmp(line->key, key) != 0) {
+        line = line->next;
+    }
+    return line;
+}
+
+/* The question is the line's from TDM_OK on. */
+static tdm_status open_line(struct tdm__versions *versions, const char *key,
+                            struct question *question)
+{
+    struct line *line = calloc(1, sizeof(*line));
     tdm_status status;
 
-    TDM_TRY(check_model(where->model));
-    question = calloc(1, sizeof(*question));
-    if (question == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a request to %s", where->model);
+    if (line == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a request to %s", key);
     }
-    question->request = *request;
+    (void)snprintf(line->key, sizeof(line->key), "%s", key);
+    questions_init(&line->asked);
+    questions_init(&line->waiting);
+    questions_add(&line->waiting, question);
+    line->versions = versions;
+    status = tdm_writer_create(&line->writer);
+    if (status == TDM_OK) {
+        status = line_run(line);
+    }
+    if (status != TDM_OK) {
+        line_free(line);
+        return status;
+    }
+    line->next = versions->lines;
+    versions->lines = line;
+    return TDM_OK;
+}
+
+tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
+                             int64_t deadline_ms, const struct tdm__version_request *request,
+                             tdm__version_fn *fn, void *arg)
+{
+    char key[TDM__MODEL_NAME_BYTES_MAX + 8];
+    struct question *question;
+    struct line *line;
+    tdm_status status;
+
+    TDM_TRY(check_model(model));
+    (void)snprintf(key, sizeof(key), "weight/%s", model);
+    TDM_TRY(question_make(request, &question));
+    question->deadline_ms = deadline_ms;
     question->fn = fn;
     question->arg = arg;
-    (void)snprintf(question->key, sizeof(question->key), "weight/%s", where->model);
-    pattern = question->key;
-    status = copy_lists(question);
-    if (status == TDM_OK) {
-        status = tdm_writer_create(&question->writer);
+    line = find_line(versions, key);
+    if (line != NULL) {
+        questions_add(&line->waiting, question);
+        return TDM_OK;
     }
-    if (status == TDM_OK) {
-        status = tdm__txn_run(where->loop, where->store, &pattern, 1, where->deadline_ms,
-                              question_body, question_done, question);
-    }
+    status = open_line(versions, key, question);
     if (status != TDM_OK) {
         question_free(question);
     }

@@ -8,13 +8,18 @@
 
 enum { TDM__MODEL_NAME_BYTES_MAX = 128 };
 
-/* Where a model's record is, and how long to try. */
-struct tdm__version_store {
-    struct tdm__loop *loop;
-    struct tdm__store *store;
-    const char *model;   /* 1 to 127 printable bytes without '*' and '/' */
-    int64_t deadline_ms; /* on tdm__clock_ms() */
-};
+/* The records of all models, as one process asks for them.  What is asked about a model while a
+ * transaction of it is under way waits for the next one, which does all of it in order: the
+ * votes of many members are one write.  Each request gets its own answer, and a refused one
+ * changes nothing for the others.  One thread: the loop's. */
+struct tdm__versions;
+
+/* Borrows both. */
+tdm_status tdm__versions_open(struct tdm__loop *loop, struct tdm__store *store,
+                              struct tdm__versions **versions_out);
+/* Requests that wait get TDM_E_STORE; those under way are answered when the store has answered
+ * or is closed.  NULL is allowed. */
+void tdm__versions_close(struct tdm__versions *versions);
 
 /* The answer to one request.  `record`, as it is stored after the request, is borrowed until
  * the callback returns, and NULL on failure; `detail` then says what failed.  The answer to
@@ -27,11 +32,13 @@ struct tdm__version_store {
 typedef void tdm__version_fn(void *arg, tdm_status status, const char *detail,
                              const struct tdm__version_record *record);
 
-/* Asks for one step of docs/protocols/commit.md.  Copies the request and its lists; `fn` runs
- * exactly once, later, on the loop's thread, unless this call fails.  TDM_E_TIMEOUT and
- * TDM_E_STORE leave open whether it was done: ask again, with the same update id. */
-tdm_status tdm__version_ask(const struct tdm__version_store *where,
-                            const struct tdm__version_request *request, tdm__version_fn *fn,
-                            void *arg);
+/* Asks for one step of docs/protocols/commit.md about `model` (1 to 127 printable bytes without
+ * '*' and '/'), until `deadline_ms` on tdm__clock_ms().  Copies the request and its lists; `fn`
+ * runs exactly once, later, on the loop's thread, unless this call fails.  TDM_E_TIMEOUT and
+ * TDM_E_STORE leave open whether it was done: ask again, with the same update id.  Requests
+ * that share a transaction share its fate, and the deadline of the first of them. */
+tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
+                             int64_t deadline_ms, const struct tdm__version_request *request,
+                             tdm__version_fn *fn, void *arg);
 
 #endif

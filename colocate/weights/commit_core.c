@@ -581,3 +581,15 @@ tdm_status tdm__version_apply(struct tdm__version_record *record,
     }
     return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
 }
+
+tdm_status tdm__version_apply_next(struct tdm__version_record *record,
+                                   const struct tdm__version_request *request, bool *changed)
+{
+    struct tdm__version_record next = *record;
+    bool has_changed;
+
+    TDM_TRY(tdm__version_apply(&next, request, &has_changed));
+    *record = next;
+    *changed |= has_changed;
+    return TDM_OK;
+}

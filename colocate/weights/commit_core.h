@@ -125,6 +125,11 @@ struct tdm__version_request {
 tdm_status tdm__version_apply(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed_out);
 
+/* The same, but a refusal leaves the record as it was, and `changed` is only ever set: so that
+ * several requests, one after the other, end as one write. */
+tdm_status tdm__version_apply_next(struct tdm__version_record *record,
+                                   const struct tdm__version_request *request, bool *changed);
+
 /* The outcome of an update, the latest or a remembered one; TDM_E_NOT_FOUND. */
 tdm_status tdm__version_outcome(const struct tdm__version_record *record,
                                 const struct tdm__id *update,

@@ -14,11 +14,6 @@
 
 enum { ATTEMPT_MS = 2000, PAUSE_MS = 20 };
 
-struct service {
-    struct tdm__loop *loop;   /* borrowed */
-    struct tdm__store *store; /* borrowed */
-};
-
 /* ---- a request as a value --------------------------------------------------------------- */
 
 static void write_member(tdm_writer *writer, const struct tdm__member *member)
@@ -174,13 +169,9 @@ static void on_record(void *arg, tdm_status status, const char *detail,
     free(question);
 }
 
-static tdm_status ask_store(struct service *service, struct tdm__incoming *incoming,
+static tdm_status ask_store(struct tdm__versions *versions, struct tdm__incoming *incoming,
                             const struct asked *asked)
 {
-    struct tdm__version_store where = {.loop = service->loop,
-                                       .store = service->store,
-                                       .model = asked->model,
-                                       .deadline_ms = tdm__incoming_deadline(incoming)};
     struct question *question = calloc(1, sizeof(*question));
     tdm_status status;
 
@@ -189,7 +180,8 @@ static tdm_status ask_store(struct service *service, struct tdm__incoming *incom
     }
     *question = (struct question){incoming, asked->request.update};
     tdm__step("daemon.version_ask");
-    status = tdm__version_ask(&where, &asked->request, on_record, question);
+    status = tdm__versions_ask(versions, asked->model, tdm__incoming_deadline(incoming),
+                               &asked->request, on_record, question);
     if (status != TDM_OK) {
         free(question);
     }
@@ -220,19 +212,21 @@ static void serve(void *self, struct tdm__incoming *incoming)
     }
 }
 
+static void destroy(void *self)
+{
+    tdm__versions_close(self);
+}
+
 const struct tdm__service_ops tdm__version_service = {
-    .prefix = "version", .serve = serve, .destroy = free};
+    .prefix = "version", .serve = serve, .destroy = destroy};
 
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,
                                        void **self_out)
 {
-    struct service *service = calloc(1, sizeof(*service));
+    struct tdm__versions *versions;
 
-    if (service == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "the service of versions");
-    }
-    *service = (struct service){loop, store};
-    *self_out = service;
+    TDM_TRY(tdm__versions_open(loop, store, &versions));
+    *self_out = versions;
     return TDM_OK;
 }
 

@@ -741,9 +741,44 @@ static void no_interleaving_serves_two_versions_or_goes_back(void **state)
     walk_from(1, 1, 1, 2);
 }
 
+static void a_refused_request_changes_nothing_for_the_next(void **state)
+{
+    static const struct tdm__member members[] = {{{{1}}, 1}, {{{2}}, 1}};
+    static const struct tdm__version_request begin = {.kind = TDM__VERSION_BEGIN,
+                                                      .update = {{1}},
+                                                      .source = {{{9}}, 1},
+                                                      .members = members,
+                                                      .members_count = 2};
+    /* It buries a member first, and is refused because the other one has not voted. */
+    static const struct tdm__version_request other = {.kind = TDM__VERSION_BEGIN,
+                                                      .update = {{2}},
+                                                      .source = {{{9}}, 1},
+                                                      .members = members,
+                                                      .members_count = 2,
+                                                      .dead = members,
+                                                      .dead_count = 1};
+    static const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
+    static struct tdm__version_record record;
+    static struct tdm__version_record before;
+    bool changed = false;
+
+    (void)state;
+    assert_int_equal(tdm__version_apply_next(&record, &begin, &changed), TDM_OK);
+    assert_true(changed);
+    before = record;
+    assert_int_equal(tdm__version_apply_next(&record, &other, &changed), TDM_E_STATE);
+    assert_memory_equal(&record, &before, sizeof(record));
+    assert_true(changed); /* what came before is still to be written */
+    changed = false;
+    assert_int_equal(tdm__version_apply_next(&record, &other, &changed), TDM_E_STATE);
+    assert_int_equal(tdm__version_apply_next(&record, &read, &changed), TDM_OK);
+    assert_false(changed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_refused_request_changes_nothing_for_the_next),
         cmocka_unit_test(no_interleaving_serves_two_versions_or_goes_back),
     };
 

@@ -31,7 +31,8 @@ struct party {
 };
 
 struct fleet {
-    struct tdm__version_store where;
+    struct tdm__versions *records;
+    int64_t request_deadline_ms;
     struct tdm__member members[ENGINES];
     struct party parties[ENGINES + 1];
     uint64_t random;
@@ -175,6 +176,14 @@ static void answered(void *arg, tdm_status status, const char *detail,
     check_fleet(party->fleet);
 }
 
+static void ask(struct fleet *fleet, struct party *party,
+                const struct tdm__version_request *request)
+{
+    assert_int_equal(tdm__versions_ask(fleet->records, "policy", fleet->request_deadline_ms,
+                                       request, answered, party),
+                     TDM_OK);
+}
+
 static void source_asks(struct fleet *fleet, struct party *party)
 {
     struct tdm__version_request request = {.source = {{{99}}, 1}};
@@ -198,7 +207,7 @@ static void source_asks(struct fleet *fleet, struct party *party)
             random_below(fleet, 20) == 0 ? TDM__UPDATE_ABORTED : TDM__UPDATE_COMMITTED;
     }
     party->busy = true;
-    assert_int_equal(tdm__version_ask(&fleet->where, &request, answered, party), TDM_OK);
+    ask(fleet, party, &request);
 }
 
 static void engine_asks(struct fleet *fleet, struct party *party)
@@ -234,7 +243,7 @@ static void engine_asks(struct fleet *fleet, struct party *party)
         return;
     }
     party->busy = true;
-    assert_int_equal(tdm__version_ask(&fleet->where, &request, answered, party), TDM_OK);
+    ask(fleet, party, &request);
 }
 
 static bool is_over(const struct fleet *fleet)
@@ -265,7 +274,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
     struct fleet fleet = {.random = seed};
     int64_t deadline_ms = tdm__clock_ms() + TEST_DEADLINE_MS;
 
-    fleet.where = (struct tdm__version_store){.loop = loop, .store = store, .model = "policy"};
+    assert_int_equal(tdm__versions_open(loop, store, &fleet.records), TDM_OK);
     for (uint32_t i = 0; i <= ENGINES; i++) {
         fleet.parties[i] = (struct party){.fleet = &fleet, .index = i};
     }
@@ -275,7 +284,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
     while (!is_over(&fleet)) {
         assert_true(tdm__clock_ms() < deadline_ms);
         fleet.news = false;
-        fleet.where.deadline_ms = tdm__clock_ms() + REQUEST_DEADLINE_MS;
+        fleet.request_deadline_ms = tdm__clock_ms() + REQUEST_DEADLINE_MS;
         for (uint32_t i = 0; i <= ENGINES; i++) {
             struct party *party = &fleet.parties[i];
 
@@ -296,6 +305,7 @@ static void run_fleet(struct tdm__loop *loop, struct tdm__store *store, uint64_t
     for (uint32_t i = 1; i <= ENGINES; i++) {
         assert_int_equal(fleet.parties[i].serving, fleet.base);
     }
+    tdm__versions_close(fleet.records);
 }
 
 static void racing_parties_agree_on_a_memory_store(void **state)
@@ -337,11 +347,168 @@ static void a_wrong_model_name_is_refused(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        const struct tdm__version_store where = {.model = names[i]};
-
         assert_int_equal(
-            tdm__version_ask(&where, &(struct tdm__version_request){0}, NULL, NULL),
+            tdm__versions_ask(NULL, names[i], 0, &(struct tdm__version_request){0}, NULL, NULL),
             TDM_E_INVAL);
+    }
+}
+
+/* ---- requests that share a transaction -------------------------------------------------- */
+
+enum { VOTERS = 8 };
+
+/* A memory store that counts its commits. */
+struct counted {
+    struct tdm__loop *loop;
+    struct tdm__store *store;
+    struct tdm__versions *versions;
+    struct tdm__member members[VOTERS];
+    uint32_t due;
+    tdm_status statuses[VOTERS + 1];
+    uint64_t prepared[VOTERS + 1]; /* as each answer's record shows it */
+};
+
+static const struct tdm__store_ops *memory_ops;
+static uint32_t commits_count;
+
+static void count_commit(struct tdm__store *store, const struct tdm__write *writes,
+                         uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                         void *arg)
+{
+    commits_count++;
+    memory_ops->commit(store, writes, writes_count, deadline_ms, fn, arg);
+}
+
+static void open_counted(struct counted *counted)
+{
+    static struct tdm__store_ops ops;
+
+    assert_int_equal(tdm__loop_create(&counted->loop), TDM_OK);
+    assert_int_equal(tdm__store_memory_open(counted->loop, &counted->store), TDM_OK);
+    memory_ops = counted->store->ops;
+    ops = *memory_ops;
+    ops.commit = count_commit;
+    counted->store->ops = &ops;
+    assert_int_equal(tdm__versions_open(counted->loop, counted->store, &counted->versions),
+                     TDM_OK);
+    for (uint32_t i = 0; i < VOTERS; i++) {
+        counted->members[i] = (struct tdm__member){{{(uint8_t)(i + 1)}}, 1};
+    }
+}
+
+static void close_counted(struct counted *counted)
+{
+    counted->store->ops->close(counted->store);
+    tdm__loop_destroy(counted->loop);
+}
+
+struct place {
+    struct counted *counted;
+    uint32_t index;
+};
+
+static void note(void *arg, tdm_status status, const char *detail,
+                 const struct tdm__version_record *record)
+{
+    const struct place *place = arg;
+    struct counted *counted = place->counted;
+
+    assert_true((status == TDM_OK) == (record != NULL));
+    assert_true(status == TDM_OK || detail[0] != '\0');
+    counted->statuses[place->index] = status;
+    for (uint32_t i = 0; record != NULL && i < record->update.members_count; i++) {
+        counted->prepared[place->index] +=
+            record->update.members[i].phase == TDM__MEMBER_PREPARED;
+    }
+    counted->due--;
+}
+
+static bool none_is_due(void *arg)
+{
+    return ((struct counted *)arg)->due == 0;
+}
+
+static void await_answers(struct counted *counted)
+{
+    assert_int_equal(
+        tdm__loop_run(counted->loop, none_is_due, counted, tdm__deadline_in(TEST_DEADLINE_MS)),
+        TDM_OK);
+}
+
+static void ask_counted(struct place *place, const struct tdm__version_request *request)
+{
+    place->counted->due++;
+    assert_int_equal(tdm__versions_ask(place->counted->versions, "policy",
+                                       tdm__deadline_in(TEST_DEADLINE_MS), request, note,
+                                       place),
+                     TDM_OK);
+}
+
+static void begin_counted(struct counted *counted)
+{
+    struct place place = {counted, 0};
+
+    ask_counted(&place, &(struct tdm__version_request){.kind = TDM__VERSION_BEGIN,
+                                                       .update = {{1}},
+                                                       .source = {{{99}}, 1},
+                                                       .members = counted->members,
+                                                       .members_count = VOTERS});
+    await_answers(counted);
+    memset(counted->prepared, 0, sizeof(counted->prepared));
+    commits_count = 0;
+}
+
+/* All vote; with them, in the middle, one whom the update does not list. */
+static void ask_votes(struct counted *counted, struct place places[VOTERS + 1])
+{
+    for (uint32_t i = 0; i <= VOTERS; i++) {
+        struct tdm__version_request vote = {.kind = TDM__VERSION_PREPARED, .update = {{1}}};
+
+        vote.member = i == VOTERS / 2  ? (struct tdm__member){{{77}}, 1}
+                      : i < VOTERS / 2 ? counted->members[i]
+                                       : counted->members[i - 1];
+        places[i] = (struct place){counted, i};
+        ask_counted(&places[i], &vote);
+    }
+}
+
+static void votes_that_come_together_are_one_transaction(void **state)
+{
+    struct counted counted = {.due = 0};
+    struct place places[VOTERS + 1];
+
+    (void)state;
+    open_counted(&counted);
+    begin_counted(&counted);
+    ask_votes(&counted, places);
+    await_answers(&counted);
+    assert_int_equal(commits_count, 1);
+    for (uint32_t i = 0; i <= VOTERS; i++) {
+        if (i == VOTERS / 2) {
+            assert_int_equal(counted.statuses[i], TDM_E_NOT_FOUND);
+        } else {
+            assert_int_equal(counted.statuses[i], TDM_OK);
+            assert_int_equal(counted.prepared[i], i < VOTERS / 2 ? i + 1 : i);
+        }
+    }
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+}
+
+static void who_closes_leaves_no_request_unanswered(void **state)
+{
+    struct counted counted = {.due = 0};
+    struct place places[VOTERS + 1];
+
+    (void)state;
+    open_counted(&counted);
+    begin_counted(&counted);
+    ask_votes(&counted, places);
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+    assert_int_equal(counted.due, 0);
+    for (uint32_t i = 0; i <= VOTERS; i++) {
+        assert_int_equal(counted.statuses[i], TDM_E_STORE);
     }
 }
 
@@ -351,6 +518,8 @@ int main(void)
         cmocka_unit_test(racing_parties_agree_on_a_memory_store),
         cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
         cmocka_unit_test(a_wrong_model_name_is_refused),
+        cmocka_unit_test(votes_that_come_together_are_one_transaction),
+        cmocka_unit_test(who_closes_leaves_no_request_unanswered),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
