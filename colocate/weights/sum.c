@@ -10,11 +10,9 @@
 enum {
     LANES = TDM__SUM_STRIPE_BYTES / 8,
     STREAM_BYTES_MIN = 512 << 10, /* what is smaller stays in a cache, where it is read next */
-    STREAM_ALIGNMENT = 32,
-    PREFETCH_BYTES = 1024,
+    PREFETCH_BYTES = 512,
     PAGE_BYTES = 4096,
-    LOOK_UP_BYTES =
-        4 * PAGE_BYTES /* ahead, pages' addresses are found while others are copied */
+    TOGETHER = 4 /* rows that are read at once */
 };
 
 /* Keys go through all odd multiples: lane j of stripe i has KEY × (j + 1) + STEP × i. */
@@ -26,16 +24,25 @@ struct sum {
     uint64_t keys[LANES];
 };
 
-/* Sums `count` stripes, and copies them unless `to` is NULL; with `stream` past the caches. */
-typedef void stripes_fn(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count,
-                        bool stream);
+/* Sums `count` stripes, and copies them unless `to` is NULL. */
+typedef void stripes_fn(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count);
+
+/* The same for TOGETHER rows of `count` stripes, as if one came after the other; what is copied
+ * goes past the caches, to lines of its own.  A processor fetches ahead in several pages at a
+ * time, and only within each: to read them together is a quarter faster than in turn, and more
+ * where pages are small. */
+typedef void together_fn(struct sum *sum, const struct tdm__rows *rows, const uint8_t *from,
+                         uint8_t *to);
+
+struct kernel {
+    stripes_fn *stripes;
+    together_fn *together; /* NULL: there is none */
+};
 
 /* ---- plain ------------------------------------------------------------------------------ */
 
-static void stripes_plain(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count,
-                          bool stream)
+static void stripes_plain(struct sum *sum, const uint8_t *from, uint8_t *to, size_t count)
 {
-    (void)stream;
     for (size_t i = 0; i < count; i++) {
         uint64_t words[LANES];
 
@@ -51,6 +58,8 @@ static void stripes_plain(struct sum *sum, const uint8_t *from, uint8_t *to, siz
         }
     }
 }
+
+static const struct kernel plain = {stripes_plain, NULL};
 
 /* ---- x86 -------------------------------------------------------------------------------- */
 
@@ -68,7 +77,7 @@ static inline __attribute__((target("avx2"))) __m256i add_words(__m256i lanes, _
 }
 
 __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const uint8_t *from,
-                                                         uint8_t *to, size_t count, bool stream)
+                                                         uint8_t *to, size_t count)
 {
     const __m256i step = _mm256_set1_epi64x((long long)STEP);
     __m256i *lanes = (__m256i *)(void *)sum->lanes;
@@ -79,26 +88,19 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
     __m256i keys_high = _mm256_loadu_si256(&keys[1]);
 
     for (size_t i = 0; i < count; i++) {
-        const __m256i *source = (const __m256i *)(const void *)(from + i * 64);
+        const __m256i *source =
+            (const __m256i *)(const void *)(from + i * TDM__SUM_STRIPE_BYTES);
         __m256i low = _mm256_loadu_si256(&source[0]);
         __m256i high = _mm256_loadu_si256(&source[1]);
-        /* Nothing is written there where only sums are wanted. */
-        uint8_t *place = to == NULL ? (uint8_t *)(uintptr_t)source : to + i * 64;
-        __m256i *target = (__m256i *)(void *)place;
 
         _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
-        if (i % (PAGE_BYTES / TDM__SUM_STRIPE_BYTES) == 0) {
-            _mm_prefetch((const char *)source + LOOK_UP_BYTES, _MM_HINT_T0);
-            _mm_prefetch((const char *)target + LOOK_UP_BYTES, _MM_HINT_T0);
-        }
         lanes_low = add_words(lanes_low, keys_low, low);
         lanes_high = add_words(lanes_high, keys_high, high);
         keys_low = _mm256_add_epi64(keys_low, step);
         keys_high = _mm256_add_epi64(keys_high, step);
-        if (stream) {
-            _mm256_stream_si256(&target[0], low);
-            _mm256_stream_si256(&target[1], high);
-        } else if (to != NULL) {
+        if (to != NULL) {
+            __m256i *target = (__m256i *)(void *)(to + i * TDM__SUM_STRIPE_BYTES);
+
             _mm256_storeu_si256(&target[0], low);
             _mm256_storeu_si256(&target[1], high);
         }
@@ -109,9 +111,55 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
     _mm256_storeu_si256(&keys[1], keys_high);
 }
 
-static stripes_fn *stripes_best(void)
+/* Stripe i of row r has the key of stripe r × count + i. */
+__attribute__((target("avx2"))) static void
+together_avx2(struct sum *sum, const struct tdm__rows *rows, const uint8_t *from, uint8_t *to)
 {
-    return __builtin_cpu_supports("avx2") ? stripes_avx2 : stripes_plain;
+    const size_t count = rows->size_bytes / TDM__SUM_STRIPE_BYTES;
+    const __m256i step = _mm256_set1_epi64x((long long)STEP);
+    __m256i *lanes = (__m256i *)(void *)sum->lanes;
+    __m256i *keys = (__m256i *)(void *)sum->keys;
+    __m256i lanes_low = _mm256_loadu_si256(&lanes[0]);
+    __m256i lanes_high = _mm256_loadu_si256(&lanes[1]);
+    __m256i keys_low = _mm256_loadu_si256(&keys[0]);
+    __m256i keys_high = _mm256_loadu_si256(&keys[1]);
+    __m256i ahead[TOGETHER]; /* of the first row's key */
+
+    for (size_t row = 0; row < TOGETHER; row++) {
+        ahead[row] = _mm256_set1_epi64x((long long)(STEP * count * row));
+    }
+    for (size_t i = 0; i < count; i++) {
+        for (size_t row = 0; row < TOGETHER; row++) {
+            size_t at = i * TDM__SUM_STRIPE_BYTES;
+            const __m256i *source =
+                (const __m256i *)(const void *)(from + row * rows->from_pitch + at);
+            __m256i low = _mm256_loadu_si256(&source[0]);
+            __m256i high = _mm256_loadu_si256(&source[1]);
+
+            _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
+            lanes_low = add_words(lanes_low, _mm256_add_epi64(keys_low, ahead[row]), low);
+            lanes_high = add_words(lanes_high, _mm256_add_epi64(keys_high, ahead[row]), high);
+            if (to != NULL) {
+                __m256i *target = (__m256i *)(void *)(to + row * rows->to_pitch + at);
+
+                _mm256_stream_si256(&target[0], low);
+                _mm256_stream_si256(&target[1], high);
+            }
+        }
+        keys_low = _mm256_add_epi64(keys_low, step);
+        keys_high = _mm256_add_epi64(keys_high, step);
+    }
+    _mm256_storeu_si256(&lanes[0], lanes_low);
+    _mm256_storeu_si256(&lanes[1], lanes_high);
+    _mm256_storeu_si256(&keys[0], _mm256_add_epi64(keys_low, ahead[TOGETHER - 1]));
+    _mm256_storeu_si256(&keys[1], _mm256_add_epi64(keys_high, ahead[TOGETHER - 1]));
+}
+
+static const struct kernel *kernel_best(void)
+{
+    static const struct kernel avx2 = {stripes_avx2, together_avx2};
+
+    return __builtin_cpu_supports("avx2") ? &avx2 : &plain;
 }
 
 /* What was streamed is seen by others before anything that is told them later. */
@@ -120,9 +168,9 @@ static void stream_end(void)
     _mm_sfence();
 }
 #else
-static stripes_fn *stripes_best(void)
+static const struct kernel *kernel_best(void)
 {
-    return stripes_plain;
+    return &plain;
 }
 
 static void stream_end(void)
@@ -132,14 +180,14 @@ static void stream_end(void)
 
 /* ---- rectangles ------------------------------------------------------------------------- */
 
-static void sum_row(struct sum *sum, stripes_fn *stripes, const uint8_t *from, uint8_t *to,
-                    size_t size_bytes, bool stream)
+static void sum_row(struct sum *sum, const struct kernel *kernel, const uint8_t *from,
+                    uint8_t *to, size_t size_bytes)
 {
     size_t count = size_bytes / TDM__SUM_STRIPE_BYTES;
     size_t done = count * TDM__SUM_STRIPE_BYTES;
     uint8_t last[TDM__SUM_STRIPE_BYTES] = {0};
 
-    stripes(sum, from, to, count, stream);
+    kernel->stripes(sum, from, to, count);
     if (done == size_bytes) {
         return;
     }
@@ -147,7 +195,41 @@ static void sum_row(struct sum *sum, stripes_fn *stripes, const uint8_t *from, u
     if (to != NULL) {
         memcpy(to + done, last, size_bytes - done);
     }
-    stripes_plain(sum, last, NULL, 1, false);
+    stripes_plain(sum, last, NULL, 1);
+}
+
+/* Rows that follow each other in memory, without a gap and in whole stripes, are one run of
+ * bytes, which may be cut anywhere between stripes: at the pages. */
+static bool is_one_run(const struct tdm__rows *rows, const uint8_t *to)
+{
+    return rows->count == 1 || (rows->size_bytes % TDM__SUM_STRIPE_BYTES == 0 &&
+                                rows->from_pitch == rows->size_bytes &&
+                                (to == NULL || rows->to_pitch == rows->size_bytes));
+}
+
+static bool may_go_together(const struct tdm__rows *rows, const uint8_t *to)
+{
+    return rows->size_bytes % TDM__SUM_STRIPE_BYTES == 0 &&
+           (to == NULL || (rows->count * rows->size_bytes >= STREAM_BYTES_MIN &&
+                           ((uintptr_t)to | rows->to_pitch) % TDM__SUM_STRIPE_BYTES == 0));
+}
+
+static void sum_rows(struct sum *sum, const struct kernel *kernel, const struct tdm__rows *rows,
+                     const uint8_t *from, uint8_t *to)
+{
+    size_t i = 0;
+
+    if (kernel->together != NULL && may_go_together(rows, to)) {
+        for (; rows->count - i >= TOGETHER; i += TOGETHER) {
+            kernel->together(sum, rows, from + i * rows->from_pitch,
+                             to == NULL ? NULL : to + i * rows->to_pitch);
+        }
+        stream_end();
+    }
+    for (; i < rows->count; i++) {
+        sum_row(sum, kernel, from + i * rows->from_pitch,
+                to == NULL ? NULL : to + i * rows->to_pitch, rows->size_bytes);
+    }
 }
 
 static uint64_t finish(const struct sum *sum, const struct tdm__rows *rows)
@@ -160,38 +242,41 @@ static uint64_t finish(const struct sum *sum, const struct tdm__rows *rows)
     return mixed;
 }
 
-static uint64_t run(const struct tdm__rows *rows, stripes_fn *stripes, const uint8_t *from,
-                    uint8_t *to)
+static uint64_t run(const struct tdm__rows *rows, const struct kernel *kernel,
+                    const uint8_t *from, uint8_t *to)
 {
-    bool stream =
-        to != NULL && rows->count * rows->size_bytes >= STREAM_BYTES_MIN &&
-        ((uintptr_t)to | (rows->count > 1 ? rows->to_pitch : 0)) % STREAM_ALIGNMENT == 0;
     struct sum sum = {.lanes = {0}};
 
     for (uint64_t j = 0; j < LANES; j++) {
         sum.keys[j] = KEY * (j + 1);
     }
-    for (size_t i = 0; i < rows->count; i++) {
-        sum_row(&sum, stripes, from + i * rows->from_pitch,
-                to == NULL ? NULL : to + i * rows->to_pitch, rows->size_bytes, stream);
-    }
-    if (stream) {
-        stream_end();
+    if (is_one_run(rows, to)) {
+        size_t size_bytes = rows->count * rows->size_bytes;
+        const struct tdm__rows pages = {.count = size_bytes / PAGE_BYTES,
+                                        .size_bytes = PAGE_BYTES,
+                                        .from_pitch = PAGE_BYTES,
+                                        .to_pitch = PAGE_BYTES};
+        size_t done = pages.count * PAGE_BYTES;
+
+        sum_rows(&sum, kernel, &pages, from, to);
+        sum_row(&sum, kernel, from + done, to == NULL ? NULL : to + done, size_bytes - done);
+    } else {
+        sum_rows(&sum, kernel, rows, from, to);
     }
     return finish(&sum, rows);
 }
 
 uint64_t tdm__sum_rows(const struct tdm__rows *rows, const void *from)
 {
-    return run(rows, stripes_best(), from, NULL);
+    return run(rows, kernel_best(), from, NULL);
 }
 
 uint64_t tdm__sum_copy(const struct tdm__rows *rows, const void *from, void *to)
 {
-    return run(rows, stripes_best(), from, to);
+    return run(rows, kernel_best(), from, to);
 }
 
 uint64_t tdm__sum_copy_plain(const struct tdm__rows *rows, const void *from, void *to)
 {
-    return run(rows, stripes_plain, from, to);
+    return run(rows, &plain, from, to);
 }
