@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 #include "cli/version.h"
+#include "colocate/memory/large_pages.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ struct machine {
     long cpus;
     double memory_gib;
     bool has_cuda_driver;
+    const char *large_pages; /* for shared memory */
 };
 
 static struct machine look(void)
@@ -22,14 +24,16 @@ static struct machine look(void)
     machine.memory_gib = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) /
                          (1024.0 * 1024.0 * 1024.0);
     machine.has_cuda_driver = access("/proc/driver/nvidia/version", R_OK) == 0;
+    machine.large_pages = tdm__large_pages_setting();
     return machine;
 }
 
 static void print_json(const struct machine *machine)
 {
-    json_t *root = json_pack("{s:s, s:I, s:f, s:b}", "version", TDM__VERSION, "cpus",
-                             (json_int_t)machine->cpus, "memory_gib", machine->memory_gib,
-                             "cuda_driver", (int)machine->has_cuda_driver);
+    json_t *root =
+        json_pack("{s:s, s:I, s:f, s:b, s:s}", "version", TDM__VERSION, "cpus",
+                  (json_int_t)machine->cpus, "memory_gib", machine->memory_gib, "cuda_driver",
+                  (int)machine->has_cuda_driver, "large_pages", machine->large_pages);
 
     (void)json_dumpf(root, stdout, JSON_COMPACT);
     (void)putchar('\n');
@@ -38,6 +42,7 @@ static void print_json(const struct machine *machine)
 
 static int run(const struct tdm__words *words)
 {
+    const char *remedy = tdm__large_pages_remedy();
     struct machine machine = look();
 
     if (tdm__option_value(words, "--json") != NULL) {
@@ -48,6 +53,10 @@ static int run(const struct tdm__words *words)
                  "devices      host (virtual GPUs)\n",
                  TDM__VERSION, machine.cpus, machine.memory_gib,
                  machine.has_cuda_driver ? "there" : "none");
+    (void)printf("large pages  %s for shared memory\n", machine.large_pages);
+    if (remedy != NULL) {
+        (void)printf("             (as root: %s)\n", remedy);
+    }
     return TDM__EXIT_DONE;
 }
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker.h"
 
+#include "colocate/memory/large_pages.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -47,9 +48,20 @@ struct tdm__broker {
 
 /* ---- making and unmaking a block -------------------------------------------------------- */
 
+/* False, with errno. */
+static bool memory_fill(int fd, size_t size_bytes)
+{
+    if (ftruncate(fd, (off_t)size_bytes) != 0) {
+        return false;
+    }
+    (void)tdm__large_pages_take(fd, size_bytes);
+    return fallocate(fd, 0, 0, (off_t)size_bytes) == 0 &&
+           fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
 /* A memfd of this size, faulted in here so that the pages are charged to the node and not to
  * the tenant that touches them first, and sealed so that no tenant can pull it away under
- * another. */
+ * another.  In large pages where the machine gives them. */
 static tdm_status memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
 {
     int fd = memfd_create("tandem-block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -57,8 +69,7 @@ static tdm_status memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
     if (fd < 0) {
         return tdm__fail_errno(errno, "memfd_create for a block of GPU %u", gpu);
     }
-    if (ftruncate(fd, (off_t)size_bytes) != 0 || fallocate(fd, 0, 0, (off_t)size_bytes) != 0 ||
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    if (!memory_fill(fd, size_bytes)) {
         int error_number = errno;
 
         (void)close(fd);

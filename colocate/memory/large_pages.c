@@ -1,0 +1,77 @@
+/* large_pages.c - whether the kernel gives shared memory large pages, and how to get them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/large_pages.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define LARGE_PAGE_BYTES ((size_t)2 << 20)
+#define SETTINGS         "/sys/kernel/mm/transparent_hugepage/"
+
+static const char *const words[] = {"always", "within_size", "advise", "never",
+                                    "deny",   "force",       "inherit"};
+
+const char *tdm__large_pages_read(const char *path)
+{
+    const char *found = "unknown";
+    FILE *file = fopen(path, "re");
+    char text[128] = "";
+
+    if (file == NULL) {
+        return found;
+    }
+    (void)fgets(text, sizeof(text), file);
+    (void)fclose(file);
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        char chosen[32];
+
+        (void)snprintf(chosen, sizeof(chosen), "[%s]", words[i]);
+        if (strstr(text, chosen) != NULL) {
+            found = words[i];
+        }
+    }
+    return found;
+}
+
+/* Newer kernels have a setting for each size, which usually inherits the old one. */
+const char *tdm__large_pages_setting(void)
+{
+    const char *setting = tdm__large_pages_read(SETTINGS "hugepages-2048kB/shmem_enabled");
+
+    return strcmp(setting, "unknown") == 0 || strcmp(setting, "inherit") == 0
+               ? tdm__large_pages_read(SETTINGS "shmem_enabled")
+               : setting;
+}
+
+const char *tdm__large_pages_remedy(void)
+{
+    return strcmp(tdm__large_pages_setting(), "never") == 0 ? "echo advise > " SETTINGS
+                                                              "shmem_enabled"
+                                                            : NULL;
+}
+
+bool tdm__large_pages_take(int fd, size_t size_bytes)
+{
+    size_t room_bytes = size_bytes + LARGE_PAGE_BYTES;
+    char *room;
+    char *place;
+
+    if (strcmp(tdm__large_pages_setting(), "advise") != 0) {
+        return false;
+    }
+    room =
+        mmap(NULL, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room == MAP_FAILED) {
+        return false;
+    }
+    place = room + (LARGE_PAGE_BYTES - (uintptr_t)room % LARGE_PAGE_BYTES) % LARGE_PAGE_BYTES;
+    if (mmap(place, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) !=
+        MAP_FAILED) {
+        (void)madvise(place, size_bytes, MADV_HUGEPAGE);
+        (void)madvise(place, size_bytes, MADV_POPULATE_WRITE);
+    }
+    (void)munmap(room, room_bytes);
+    return true;
+}
