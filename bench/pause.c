@@ -12,7 +12,7 @@
 
 enum { TIMEOUT_MS = 60000, WARM_ROUNDS = 2, PAGE_BYTES = 4096 };
 
-#define REGION_BYTES ((uint64_t)256 << 20)
+#define REGION_BYTES ((uint64_t)1 << 30)
 
 struct tenant {
     tdm_region *region;
@@ -95,12 +95,12 @@ static void turn(tdm_actor *tenant, double *pause_out, double *resume_out)
 
 static void measure_turns(tdm_actor *tenant, const struct bench_copiers *copiers)
 {
-    static struct bench_measure pause = {.name = "pause_256mib",
+    static struct bench_measure pause = {.name = "pause_1gib",
                                          .unit = "GiB/s",
                                          .against = "memcpy, one warmed process",
                                          .better = BENCH_MORE_IS_BETTER,
                                          .at_least = 0.8};
-    static struct bench_measure resume = {.name = "resume_256mib",
+    static struct bench_measure resume = {.name = "resume_1gib",
                                           .unit = "GiB/s",
                                           .against = "memcpy, one warmed process",
                                           .better = BENCH_MORE_IS_BETTER,

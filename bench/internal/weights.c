@@ -2,13 +2,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The controller's own functions over real actors: two trainer ranks with rows of every tensor,
  * one engine of two ranks with heads, rows or columns.  What is timed is all of an update, from
- * its first word to the store until everybody has given back what he took.  The peer is two
- * processes that copy what the two engine ranks get.  TANDEM_BENCH_MODEL=full: all of
- * Qwen3-0.6B (1.19 GB, about 8 GB of memory); else four of its layers. */
+ * its first word to the store until everybody has given back what he took.  One peer is two
+ * processes that copy what the two engine ranks get, the other the flow that everybody has
+ * (stock.h).  TANDEM_BENCH_MODEL=full: all of Qwen3-0.6B (1.19 GB, about 14 GB of memory); else
+ * four of its layers. */
 #include "actors/worker.h"
 #include "colocate/job/controller.h"
 #include "copiers.h"
 #include "measure.h"
+#include "stock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +41,14 @@ struct way {
     const char *verify;
     struct bench_measure update;
     struct bench_measure finish; /* the flip and all around it */
+    struct bench_measure stock;  /* against the stock flow in buckets */
+    struct bench_measure each;   /* against the stock flow, a tensor at a time */
+};
+
+/* Who else moves the same bytes. */
+struct peers {
+    struct bench_copiers copiers;
+    struct bench_stock stock;
 };
 
 static struct tdm__job_spec spec;
@@ -110,8 +120,47 @@ static double update_once(double *finish_out)
     return bench_seconds() - begun;
 }
 
-static void measure_way(const struct model *model, struct way *way,
-                        const struct bench_copiers *copiers)
+/* Only what has a name is measured, and the stock flow only where there is one. */
+static bool is_wanted(const struct bench_measure *measure, const struct peers *peers)
+{
+    return measure->name != NULL && peers->stock.is_there;
+}
+
+struct seconds {
+    double copiers;
+    double buckets;
+    double tensors;
+};
+
+static struct seconds run_peers(const struct way *way, const struct peers *peers)
+{
+    return (struct seconds){
+        .copiers = bench_copiers_run(&peers->copiers),
+        .buckets = is_wanted(&way->stock, peers) ? bench_stock_by_bucket(&peers->stock) : 0,
+        .tensors = is_wanted(&way->each, peers) ? bench_stock_by_tensor(&peers->stock) : 0};
+}
+
+static void measure_round(struct way *way, const struct peers *peers, double gib,
+                          uint32_t round)
+{
+    struct seconds theirs = {0, 0, 0};
+    double updated;
+    double finish;
+
+    if (!bench_ours_first(round)) {
+        theirs = run_peers(way, peers);
+    }
+    updated = update_once(&finish);
+    if (bench_ours_first(round)) {
+        theirs = run_peers(way, peers);
+    }
+    bench_round(&way->update, gib / updated, gib / theirs.copiers);
+    bench_round(&way->finish, finish * 1e3 / gib, 2);
+    bench_round(&way->stock, gib / updated, gib / theirs.buckets);
+    bench_round(&way->each, gib / updated, gib / theirs.tensors);
+}
+
+static void measure_way(const struct model *model, struct way *way, const struct peers *peers)
 {
     const double gib = (double)model_bytes(model) / (1u << 30);
     double finish;
@@ -122,18 +171,17 @@ static void measure_way(const struct model *model, struct way *way,
     }
     check_weights();
     for (uint32_t i = 0; i < bench_rounds(); i++) {
-        double copied = bench_ours_first(i) ? 0 : bench_copiers_run(copiers);
-        double updated = update_once(&finish);
-
-        if (bench_ours_first(i)) {
-            copied = bench_copiers_run(copiers);
-        }
-        bench_round(&way->update, gib / updated, gib / copied);
-        bench_round(&way->finish, finish * 1e3 / gib, 2);
+        measure_round(way, peers, gib, i);
     }
     check_weights();
     close_job();
     bench_report(&way->update);
+    if (is_wanted(&way->stock, peers)) {
+        bench_report(&way->stock);
+    }
+    if (is_wanted(&way->each, peers)) {
+        bench_report(&way->each);
+    }
     if (way->finish.name != NULL) {
         bench_report(&way->finish);
     }
@@ -163,41 +211,54 @@ static void measure_nothing(void)
     bench_report(&nothing);
 }
 
-#define UPDATE(title, ratio)                                                                   \
+#define UPDATE(title, peer, ratio)                                                             \
     {                                                                                          \
-        .name = (title), .unit = "GiB/s", .against = "memcpy, two warmed processes",           \
-        .better = BENCH_MORE_IS_BETTER, .at_least = (ratio)                                    \
+        .name = (title), .unit = "GiB/s", .against = (peer), .better = BENCH_MORE_IS_BETTER,   \
+        .at_least = (ratio)                                                                    \
     }
+#define COPIERS "memcpy, two warmed processes"
+#define BUCKETS "PyTorch, in buckets"
+#define TENSORS "PyTorch, a tensor at a time"
+
+static struct way ways[] = {
+    {.mode = "donate",
+     .verify = "sample",
+     .update = UPDATE("update_donate", COPIERS, 0.7),
+     .stock = UPDATE("update_donate_stock", BUCKETS, 20),
+     .each = UPDATE("update_donate_stock_each", TENSORS, 20),
+     .finish = {.name = "finish_donate",
+                .unit = "ms/GiB",
+                .against = "2 ms a GiB; votes and calls included",
+                .better = BENCH_LESS_IS_BETTER,
+                .at_least = 1}},
+    {.mode = "donate", .verify = "full", .update = UPDATE("update_donate_full", COPIERS, 0.4)},
+    {.mode = "copy",
+     .verify = "full",
+     .update = UPDATE("update_copy", COPIERS, 0.35),
+     .stock = UPDATE("update_copy_stock", BUCKETS, 10)},
+    {.mode = "names", .verify = "full", .update = UPDATE("update_names", COPIERS, 0)},
+};
 
 int main(int argc, char **argv)
 {
     static const struct bench_role roles[] = {BENCH_COPIER_ROLE};
-    static struct way ways[] = {
-        {"donate",
-         "sample",
-         UPDATE("update_donate", 0.7),
-         {.name = "finish_donate",
-          .unit = "ms/GiB",
-          .against = "2 ms a GiB; votes and calls included",
-          .better = BENCH_LESS_IS_BETTER,
-          .at_least = 1}},
-        {"donate", "full", UPDATE("update_donate_full", 0.4), {.name = NULL}},
-        {"copy", "full", UPDATE("update_copy", 0.35), {.name = NULL}},
-        {"names", "full", UPDATE("update_names", 0), {.name = NULL}},
-    };
     const char *size = getenv("TANDEM_BENCH_MODEL");
     bool full = size != NULL && strcmp(size, "full") == 0;
     const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
-    struct bench_copiers copiers;
+    struct peers peers;
 
     tdm__worker_run_if_one(); /* never returns where this program is an actor */
     bench_peer_run(argc, argv, roles, 1);
     bench_init(argc, argv);
-    bench_copiers_start(&copiers, 2, model_bytes(&model) / 2);
-    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        measure_way(&model, &ways[i], &copiers);
-    }
-    bench_copiers_stop(&copiers);
     measure_nothing();
+    bench_copiers_start(&peers.copiers, 2, model_bytes(&model) / 2);
+    bench_stock_start(&peers.stock, TDM_BENCH_SOURCE_DIR, model.layers, model.vocabulary);
+    for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+        measure_way(&model, &ways[i], &peers);
+    }
+    if (peers.stock.is_there) {
+        bench_stock_stop(&peers.stock);
+    }
+    bench_copiers_stop(&peers.copiers);
     return bench_status();
 }

@@ -90,14 +90,27 @@ static double ratio_of(const struct bench_measure *measure, uint32_t round)
     return measure->better == BENCH_LESS_IS_BETTER ? against / value : value / against;
 }
 
+/* All numbers are sorted by now. */
+static void print_list(const char *name, const double *values, uint32_t count)
+{
+    (void)printf(",\"%s\":[", name);
+    for (uint32_t i = 0; i < count; i++) {
+        (void)printf(i == 0 ? "%.6g" : ",%.6g", values[i]);
+    }
+    (void)printf("]");
+}
+
 static void print_json(const struct bench_measure *measure, double value, double against,
                        double ratio, double spread, bool holds)
 {
     (void)printf("{\"measure\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"against\":\"%s\","
                  "\"against_value\":%.6g,\"ratio\":%.4g,\"at_least\":%g,\"holds\":%s,"
-                 "\"runs\":%u,\"spread\":%.3f}\n",
+                 "\"runs\":%u,\"spread\":%.3f",
                  measure->name, value, measure->unit, measure->against, against, ratio,
                  measure->at_least, holds ? "true" : "false", measure->rounds_count, spread);
+    print_list("values", measure->values, measure->rounds_count);
+    print_list("against_values", measure->against_values, measure->rounds_count);
+    (void)printf("}\n");
 }
 
 static void print_row(const struct bench_measure *measure, double value, double against,
