@@ -1,11 +1,12 @@
 /* models.c - plans of real models: what they move and cost, and what it takes to make them. */
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each line is a plan from a trainer's layout to an engine's on the same GPUs, eight a node.
- * The predicted time is that of the slowest rank if it copied alone, at the rate of memcpy and
- * at the price of a small copy that this machine has just shown; links that are not here are
- * taken to be as fast. */
+/* Each plan goes from a trainer's layout to an engine's on the same GPUs, eight a node.  Its
+ * predicted time is that of the slowest rank if it copied alone, at the rates that this machine
+ * has just shown: for copies with their sums, for casts and for quantizing, and the price of
+ * a small copy.  Links that are not here are taken to be as fast. */
 #include "colocate/plan/reshard.h"
 #include "colocate/weights/handle.h"
+#include "colocate/weights/sum.h"
 #include "measure.h"
 
 #include <inttypes.h>
@@ -15,9 +16,16 @@
 #include <sys/resource.h>
 #include <tandem/tandem.h>
 
-enum { GPUS_PER_NODE = 8, COPIES_MEASURED = 20000, HANDLES = 18867 };
+enum {
+    GPUS_PER_NODE = 8,
+    COPIES_MEASURED = 20000,
+    RATE_ROUNDS = 5,
+    PAGE_BYTES = 4096,
+    HANDLES = 18867,
+    CONVERTS_COUNT = TDM__CONVERT_FP8 + 1
+};
 
-#define COPY_BYTES ((size_t)64 << 20)
+#define COPY_BYTES ((size_t)128 << 20)
 
 struct line {
     const char *model;
@@ -104,9 +112,83 @@ static void drop_plan(struct planned *planned)
 /* ---- rates ------------------------------------------------------------------------------ */
 
 struct rates {
-    double bytes_per_second;
+    double bytes_per_second[CONVERTS_COUNT]; /* read; by enum tdm__convert */
     double seconds_per_copy;
 };
+
+/* Two places, touched, and one for scales. */
+struct room {
+    uint8_t *from;
+    uint8_t *to;
+    float *scales;
+};
+
+static struct room make_room(void)
+{
+    struct room room = {aligned_alloc(PAGE_BYTES, COPY_BYTES),
+                        aligned_alloc(PAGE_BYTES, COPY_BYTES), malloc(COPY_BYTES / 1024)};
+
+    if (room.from == NULL || room.to == NULL || room.scales == NULL) {
+        bench_die("memory for the rates");
+    }
+    memset(room.from, 1, COPY_BYTES);
+    memset(room.to, 1, COPY_BYTES);
+    return room;
+}
+
+static void drop_room(struct room *room)
+{
+    free(room->from);
+    free(room->to);
+    free(room->scales);
+}
+
+static void copy_with_sum(const struct room *room)
+{
+    const struct tdm__rows rows = {1, COPY_BYTES, COPY_BYTES, COPY_BYTES};
+
+    (void)tdm__sum_copy(&rows, room->from, room->to);
+}
+
+/* As many rows of 4,096 elements as there is room for. */
+static void convert(const struct room *room, enum tdm__convert kind, enum tdm_dtype from_dtype,
+                    enum tdm_dtype to_dtype)
+{
+    static const struct tdm__copy_scales place = {.pitch = 4096 / 128};
+    const struct tdm__copy copy = {
+        .rows = (uint32_t)(COPY_BYTES / 4096 / tdm_dtype_bytes(from_dtype)),
+        .columns = 4096,
+        .from_pitch = 4096,
+        .to_pitch = 4096,
+        .convert = (uint8_t)kind,
+        .from_dtype = (uint8_t)from_dtype,
+        .to_dtype = (uint8_t)to_dtype};
+
+    tdm__copy_run(&copy, room->from, room->to, &place, room->scales);
+}
+
+static double rate_of(const struct room *room, enum tdm__convert kind)
+{
+    double rates[RATE_ROUNDS];
+
+    for (int i = 0; i < RATE_ROUNDS; i++) {
+        double begun = bench_seconds();
+
+        switch (kind) {
+        case TDM__CONVERT_NONE:
+            copy_with_sum(room);
+            break;
+        case TDM__CONVERT_BF16:
+            convert(room, kind, TDM_F32, TDM_BF16);
+            break;
+        case TDM__CONVERT_FP8:
+            convert(room, kind, TDM_BF16, TDM_F8_E4M3);
+            break;
+        }
+        rates[i] = (double)COPY_BYTES / (bench_seconds() - begun);
+    }
+    return bench_median(rates, RATE_ROUNDS);
+}
 
 static struct rates measure_rates(void)
 {
@@ -116,32 +198,19 @@ static struct rates measure_rates(void)
                                    .to_pitch = 256,
                                    .from_dtype = TDM_BF16,
                                    .to_dtype = TDM_BF16};
-    uint8_t *from = malloc(COPY_BYTES);
-    uint8_t *to = malloc(COPY_BYTES);
-    double best = 1e9;
+    struct room room = make_room();
     struct rates rates;
     double begun;
 
-    if (from == NULL || to == NULL) {
-        bench_die("memory for the rate of memcpy");
+    for (int kind = 0; kind < CONVERTS_COUNT; kind++) {
+        rates.bytes_per_second[kind] = rate_of(&room, (enum tdm__convert)kind);
     }
-    memset(from, 1, COPY_BYTES);
-    for (int i = 0; i < 5; i++) {
-        double took;
-
-        begun = bench_seconds();
-        memcpy(to, from, COPY_BYTES);
-        took = bench_seconds() - begun;
-        best = i > 0 && took < best ? took : best; /* the first one touches the pages */
-    }
-    rates.bytes_per_second = (double)COPY_BYTES / best;
     begun = bench_seconds();
     for (size_t i = 0; i < COPIES_MEASURED; i++) {
-        tdm__copy_run(&copy, from + i * 1024, to + i * 1024, NULL, NULL);
+        tdm__copy_run(&copy, room.from + i * 1024, room.to + i * 1024, NULL, NULL);
     }
     rates.seconds_per_copy = (bench_seconds() - begun) / COPIES_MEASURED;
-    free(from);
-    free(to);
+    drop_room(&room);
     return rates;
 }
 
@@ -151,14 +220,13 @@ static double predict_seconds(const struct tdm__reshard *reshard, const struct r
 
     for (uint32_t rank = 0; rank < reshard->to.sharding->ranks_count; rank++) {
         const struct tdm__rank_plan *plan = &reshard->ranks[rank];
-        uint64_t size_bytes = 0;
-        double seconds;
+        double seconds = plan->copies_count * rates->seconds_per_copy;
 
         for (uint32_t i = 0; i < plan->copies_count; i++) {
-            size_bytes += tdm__copy_bytes(&plan->copies[i]);
+            const struct tdm__copy *copy = &plan->copies[i];
+
+            seconds += (double)tdm__copy_bytes(copy) / rates->bytes_per_second[copy->convert];
         }
-        seconds = (double)size_bytes / rates->bytes_per_second +
-                  plan->copies_count * rates->seconds_per_copy;
         slowest = seconds > slowest ? seconds : slowest;
     }
     return slowest;
@@ -176,22 +244,79 @@ static void print_plan(const struct line *line, const struct planned *planned,
 {
     const struct tdm__reshard_cost *cost = &planned->reshard->cost;
 
-    (void)fprintf(stderr, "%s%s: %u tensors, %.3f GiB\n  from %s\n  to   %s\n", line->model,
-                  line->mtp ? " with MTP" : "", planned->model->tensors_count,
-                  gib(tdm__model_bytes(planned->model)), line->from, line->to);
-    (void)fprintf(stderr,
-                  "  same GPU %.2f GiB in %" PRIu64 " copies, same node %.2f in %" PRIu64
-                  ", other nodes %.2f in %" PRIu64 "; written %.2f GiB\n",
-                  gib(cost->edge_bytes[0]), cost->edge_copies[0], gib(cost->edge_bytes[1]),
-                  cost->edge_copies[1], gib(cost->edge_bytes[2]), cost->edge_copies[2],
-                  gib(cost->written_bytes));
-    (void)fprintf(stderr,
-                  "  a rank: at most %u copies, %.3f GiB received, %.3f to %.3f GiB sent, %.3f "
-                  "GiB staged\n",
-                  cost->copies_max, gib(cost->received_bytes_max), gib(cost->sent_bytes_min),
-                  gib(cost->sent_bytes_max), gib(cost->staging_bytes_max));
-    (void)fprintf(stderr, "  compiled in %.0f ms; predicted %.3f s\n", planned->seconds * 1e3,
-                  predict_seconds(planned->reshard, rates));
+    (void)printf("\n%s%s: %u tensors, %.3f GiB\n  from %s\n  to   %s\n", line->model,
+                 line->mtp ? " with MTP" : "", planned->model->tensors_count,
+                 gib(tdm__model_bytes(planned->model)), line->from, line->to);
+    (void)printf("  same GPU %.2f GiB in %" PRIu64 " copies, same node %.2f in %" PRIu64
+                 ", other nodes %.2f in %" PRIu64 "; written %.2f GiB\n",
+                 gib(cost->edge_bytes[0]), cost->edge_copies[0], gib(cost->edge_bytes[1]),
+                 cost->edge_copies[1], gib(cost->edge_bytes[2]), cost->edge_copies[2],
+                 gib(cost->written_bytes));
+    (void)printf("  a rank: at most %u copies, %.3f GiB received, %.3f to %.3f GiB sent, %.3f "
+                 "GiB staged\n",
+                 cost->copies_max, gib(cost->received_bytes_max), gib(cost->sent_bytes_min),
+                 gib(cost->sent_bytes_max), gib(cost->staging_bytes_max));
+    (void)printf("  compiled in %.0f ms; predicted %.3f s\n", planned->seconds * 1e3,
+                 predict_seconds(planned->reshard, rates));
+}
+
+/* Layouts are JSON as they are. */
+static void print_plan_json(const struct line *line, const struct planned *planned,
+                            const struct rates *rates)
+{
+    const struct tdm__reshard_cost *cost = &planned->reshard->cost;
+
+    (void)printf("{\"plan\":\"%s\",\"mtp\":%s,\"from\":%s,\"to\":%s,\"tensors\":%u,"
+                 "\"model_bytes\":%" PRIu64 ",\"written_bytes\":%" PRIu64,
+                 line->model, line->mtp ? "true" : "false", line->from, line->to,
+                 planned->model->tensors_count, tdm__model_bytes(planned->model),
+                 cost->written_bytes);
+    for (int edge = 0; edge < TDM__EDGES_COUNT; edge++) {
+        static const char *const names[] = {"same_gpu", "same_node", "other_node"};
+
+        (void)printf(",\"%s_bytes\":%" PRIu64 ",\"%s_copies\":%" PRIu64, names[edge],
+                     cost->edge_bytes[edge], names[edge], cost->edge_copies[edge]);
+    }
+    (void)printf(",\"copies_max\":%u,\"received_bytes_max\":%" PRIu64
+                 ",\"compile_seconds\":%.4g,\"predicted_seconds\":%.4g}\n",
+                 cost->copies_max, cost->received_bytes_max, planned->seconds,
+                 predict_seconds(planned->reshard, rates));
+}
+
+static void print_rates(const struct rates *rates)
+{
+    const double *each = rates->bytes_per_second;
+
+    if (bench_is_json()) {
+        (void)printf("{\"rates\":\"bytes a second\",\"copy\":%.4g,\"cast_bf16\":%.4g,"
+                     "\"quantize_fp8\":%.4g,\"seconds_per_copy\":%.4g}\n",
+                     each[TDM__CONVERT_NONE], each[TDM__CONVERT_BF16], each[TDM__CONVERT_FP8],
+                     rates->seconds_per_copy);
+    } else {
+        (void)printf(
+            "\ncopied with sums at %.2f GiB/s, cast to bf16 at %.2f, quantized to fp8 at "
+            "%.2f, a copy of 512 bytes in %.0f ns\n",
+            gib((uint64_t)each[TDM__CONVERT_NONE]), gib((uint64_t)each[TDM__CONVERT_BF16]),
+            gib((uint64_t)each[TDM__CONVERT_FP8]), rates->seconds_per_copy * 1e9);
+    }
+}
+
+static void print_plans(void)
+{
+    const struct rates rates = measure_rates();
+
+    print_rates(&rates);
+    for (size_t i = 0; i < LINES_COUNT; i++) {
+        struct planned planned;
+
+        make_plan(&lines[i], &planned);
+        if (bench_is_json()) {
+            print_plan_json(&lines[i], &planned, &rates);
+        } else {
+            print_plan(&lines[i], &planned, &rates);
+        }
+        drop_plan(&planned);
+    }
 }
 
 /* ---- what is promised ------------------------------------------------------------------- */
@@ -309,8 +434,6 @@ static void measure_handles(void)
 
 int main(int argc, char **argv)
 {
-    struct rates rates;
-
     bench_init(argc, argv);
     for (uint32_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         places[i] = (struct tdm__rank_place){i / GPUS_PER_NODE, i};
@@ -318,15 +441,6 @@ int main(int argc, char **argv)
     measure_deepseek();
     measure_qwen3();
     measure_handles();
-    rates = measure_rates();
-    (void)fprintf(stderr, "memcpy %.2f GiB/s, a copy of 512 bytes %.0f ns\n",
-                  gib((uint64_t)rates.bytes_per_second), rates.seconds_per_copy * 1e9);
-    for (size_t i = 0; i < LINES_COUNT; i++) {
-        struct planned planned;
-
-        make_plan(&lines[i], &planned);
-        print_plan(&lines[i], &planned, &rates);
-        drop_plan(&planned);
-    }
+    print_plans();
     return bench_status();
 }

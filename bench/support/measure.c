@@ -52,6 +52,11 @@ uint32_t bench_rounds(void)
     return run.rounds;
 }
 
+bool bench_is_json(void)
+{
+    return run.json;
+}
+
 bool bench_ours_first(uint32_t round)
 {
     return round % 2 == 0;

@@ -25,6 +25,7 @@ struct bench_measure {
 /* Reads --json and --rounds N; ends the program with 2 and the usage on anything else. */
 void bench_init(int argc, char **argv);
 uint32_t bench_rounds(void);
+bool bench_is_json(void);
 
 /* One round's two values.  Who goes first alternates: bench_ours_first(). */
 void bench_round(struct bench_measure *measure, double value, double against_value);
