@@ -23,7 +23,8 @@ struct tdm__rows {
 };
 
 uint64_t tdm__sum_rows(const struct tdm__rows *rows, const void *from);
-/* Copies and sums in one go, as fast as copying alone.  They do not overlap. */
+/* Copies and sums in one go, as fast as copying alone where `to` and its pitch are multiples of
+ * a stripe.  They do not overlap. */
 uint64_t tdm__sum_copy(const struct tdm__rows *rows, const void *from, void *to);
 
 /* The same by plain C, whatever the machine can do: the reference. */
