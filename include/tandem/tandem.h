@@ -16,5 +16,6 @@
 #include <tandem/tensor.h>
 #include <tandem/util.h>
 #include <tandem/value.h>
+#include <tandem/weights.h>
 
 #endif

@@ -1,0 +1,80 @@
+/* contents.c - a model's tensors as they travel: bucket after bucket, with checksums. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/contents.h"
+
+#include "runtime/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static tdm_status compile(struct tdm__contents *contents)
+{
+    const struct tdm__manifest *manifest = contents->manifest;
+    const struct tdm__bucket_options options = {contents->bucket_bytes, UINT64_MAX};
+    struct tdm_slice *slices = calloc(manifest->tensors_count, sizeof(*slices));
+    const struct tdm__layout layout = {slices, manifest->tensors_count};
+    tdm_status status;
+
+    if (slices == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "slices of %u tensors", manifest->tensors_count);
+    }
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        slices[i] = (struct tdm_slice){
+            .tensor = i, .flat = 1, .extent = {tdm_tensor_elements(&manifest->tensors[i])}};
+    }
+    status = tdm__bucket_plan_create(manifest, &options, &layout, 1, &contents->plan);
+    free(slices);
+    return status;
+}
+
+tdm_status tdm__contents_create(struct tdm__manifest *manifest, uint64_t bucket_bytes,
+                                struct tdm__contents *contents_out)
+{
+    struct tdm__contents contents = {.manifest = manifest, .bucket_bytes = bucket_bytes};
+    tdm_status status = compile(&contents);
+
+    if (status != TDM_OK) {
+        tdm__contents_fini(&contents);
+        return status;
+    }
+    *contents_out = contents;
+    return TDM_OK;
+}
+
+void tdm__contents_fini(struct tdm__contents *contents)
+{
+    tdm__bucket_plan_destroy(contents->plan);
+    tdm__manifest_destroy(contents->manifest);
+    *contents = (struct tdm__contents){.manifest = NULL};
+}
+
+void tdm__contents_pack(const struct tdm__contents *contents, uint32_t bucket,
+                        const void *const *addresses, void *image, uint64_t *sums)
+{
+    const struct tdm__bucket *about = &contents->plan->buckets[bucket];
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        uint32_t tensor = about->tensors_first + i;
+        size_t bytes = tdm_tensor_bytes(&contents->manifest->tensors[tensor]);
+        char *to = (char *)image + contents->plan->tensor_offsets[tensor];
+
+        memcpy(to, addresses[tensor], bytes);
+        sums[i] = tdm__checksum_tensor(to, bytes);
+    }
+}
+
+tdm_status tdm__contents_verify(const struct tdm__contents *contents, uint32_t bucket,
+                                const void *image, const uint64_t *sums)
+{
+    const struct tdm__bucket *about = &contents->plan->buckets[bucket];
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        uint32_t tensor = about->tensors_first + i;
+        const struct tdm_tensor_info *info = &contents->manifest->tensors[tensor];
+
+        TDM_TRY(tdm__checksum_verify(
+            info->name, (const char *)image + contents->plan->tensor_offsets[tensor],
+            tdm_tensor_bytes(info), sums[i]));
+    }
+    return TDM_OK;
+}

@@ -1,0 +1,153 @@
+/* round.c - what both ends of a scheme know of an update: its names, its steps, its dead. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/round.h"
+
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+
+#include <tandem/weights.h>
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Of a description of an actor: see actors/link.c. */
+enum { DESCRIBED_INCARNATION = 5 };
+
+enum { ALIVE_MS = 300, RECEIVERS_BITS = 32 };
+
+static bool is_model(const char *model)
+{
+    size_t length = model == NULL ? 0 : strlen(model);
+
+    return length > 0 && length < TDM_WEIGHTS_MODEL_BYTES_MAX &&
+           strspn(model, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
+               length;
+}
+
+tdm_status tdm__round_init(struct tdm__round *round, tdm_runtime *runtime, const char *model)
+{
+    if (!is_model(model)) {
+        return tdm__fail(TDM_E_INVAL,
+                         "a model's id is 1 to %d letters, digits, '.', '-' or '_', not \"%s\"",
+                         TDM_WEIGHTS_MODEL_BYTES_MAX - 1, model == NULL ? "" : model);
+    }
+    round->runtime = runtime;
+    round->record[0] = '\0';
+    (void)snprintf(round->model, sizeof(round->model), "%s", model);
+    return TDM_OK;
+}
+
+void tdm__round_open(struct tdm__round *round, tdm_actor *board)
+{
+    struct tdm_actor_info info;
+
+    tdm_actor_describe(board, &info);
+    (void)snprintf(round->record, sizeof(round->record), "%.47s:%s", round->model, info.id);
+}
+
+struct tdm__id tdm__round_update(const struct tdm__round *round, uint64_t epoch)
+{
+    const uint64_t words[2] = {tdm__checksum_tensor(round->record, strlen(round->record)),
+                               epoch};
+    struct tdm__id id;
+
+    _Static_assert(sizeof(id.bytes) == sizeof(words), "an id is two words");
+    memcpy(id.bytes, words, sizeof(words));
+    return id;
+}
+
+tdm_status tdm__round_self(const struct tdm__round *round, struct tdm__member *member_out)
+{
+    static _Atomic uint32_t receivers_count;
+    struct tdm_runtime_info info;
+
+    tdm_runtime_describe(round->runtime, &info);
+    if (info.actor_id[0] == '\0') {
+        return tdm__fail(TDM_E_STATE,
+                         "a receiver of weights lives in an actor, this is a driver");
+    }
+    TDM_TRY(tdm__id_parse(info.actor_id, &member_out->actor));
+    member_out->incarnation = ((uint64_t)info.restarts_count << RECEIVERS_BITS) +
+                              atomic_fetch_add(&receivers_count, 1) + 1;
+    return TDM_OK;
+}
+
+const char *tdm__round_member_text(const struct tdm__member *member,
+                                   char text[TDM__ROUND_MEMBER_TEXT_BYTES])
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    (void)snprintf(text, TDM__ROUND_MEMBER_TEXT_BYTES, "the receiver in actor %s",
+                   tdm__id_text(&member->actor, id));
+    return text;
+}
+
+static bool is_restarted(const tdm_document *description, const struct tdm__member *member)
+{
+    uint64_t restarts =
+        tdm_value_uint(tdm_value_at(tdm_document_root(description), DESCRIBED_INCARNATION), 0);
+
+    return restarts > member->incarnation >> RECEIVERS_BITS;
+}
+
+tdm_status tdm__round_check_alive(const struct tdm__round *round,
+                                  const struct tdm__member *member)
+{
+    char text[TDM__ROUND_MEMBER_TEXT_BYTES];
+    tdm_document *description = NULL;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status =
+        tdm_pack(writer, "b", (const void *)member->actor.bytes, sizeof(member->actor.bytes));
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(round->runtime, "actor.fate", tdm_writer_bytes(writer),
+                                  ALIVE_MS, &description);
+    }
+    tdm_writer_destroy(writer);
+    (void)tdm__round_member_text(member, text);
+    if (status == TDM_OK) {
+        bool restarted = is_restarted(description, member);
+
+        tdm_document_destroy(description);
+        return restarted ? tdm__fail(TDM_E_ACTOR_DIED, "%s: the actor was restarted", text)
+                         : TDM_OK;
+    }
+    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
+        status == TDM_E_ACTOR_RESTARTING || status == TDM_E_NOT_FOUND) {
+        return tdm__fail(TDM_E_ACTOR_DIED, "%s: %s", text, tdm_error_detail());
+    }
+    return TDM_OK; /* nobody knows: it may be */
+}
+
+const char *tdm__round_key(uint64_t epoch, const char *what, char key[TDM__ROUND_KEY_BYTES])
+{
+    (void)snprintf(key, TDM__ROUND_KEY_BYTES, "update/%llu/%s", (unsigned long long)epoch,
+                   what);
+    return key;
+}
+
+tdm_status tdm__round_ask(const struct tdm__round *round,
+                          const struct tdm__version_request *request, int64_t deadline_ms,
+                          struct tdm__version_answer *answer_out)
+{
+    return tdm__version_call(round->runtime, round->record, request,
+                             tdm__deadline_left(deadline_ms), answer_out);
+}
+
+tdm_status tdm__round_decide(const struct tdm__round *round, uint64_t epoch,
+                             const struct tdm__version_request *proposal, int64_t deadline_ms,
+                             bool *committed_out)
+{
+    struct tdm__version_request request = *proposal;
+    struct tdm__version_answer answer;
+
+    request.kind = TDM__VERSION_DECIDE;
+    request.update = tdm__round_update(round, epoch);
+    TDM_TRY(tdm__round_ask(round, &request, deadline_ms, &answer));
+    *committed_out = answer.outcome == TDM__UPDATE_COMMITTED;
+    return TDM_OK;
+}
