@@ -105,8 +105,10 @@ static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_m
     tdm_status status;
 
     do {
-        TDM_TRY(ask_for_next(receiver));
-        status = tdm_get_value(receiver->next, tdm__deadline_left(deadline_ms), &notes);
+        status = ask_for_next(receiver);
+        if (status == TDM_OK) {
+            status = tdm_get_value(receiver->next, tdm__deadline_left(deadline_ms), &notes);
+        }
         if (status == TDM_E_TIMEOUT) {
             return tdm__fail(TDM_E_TIMEOUT, "no version of %s after %llu has come in time",
                              receiver->round.model, (unsigned long long)receiver->version);

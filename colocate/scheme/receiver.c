@@ -244,12 +244,10 @@ static tdm_status tell_presence(tdm_weights_receiver *receiver, bool present,
                                 int64_t deadline_ms)
 {
     const struct tdm__member *self = &receiver->self;
-    char id[TDM__ID_TEXT_BYTES];
     char key[TDM__ROUND_KEY_BYTES];
     tdm_ref *done;
 
-    (void)snprintf(key, sizeof(key), "join/%s/%llu", tdm__id_text(&self->actor, id),
-                   (unsigned long long)self->incarnation);
+    (void)tdm__round_join_key(self, key);
     TDM_TRY(tdm_actor_call(receiver->board, "put", &done, "s(bu?)", key,
                            (const void *)self->actor.bytes, sizeof(self->actor.bytes),
                            self->incarnation, present ? 1 : 0));

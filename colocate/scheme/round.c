@@ -130,6 +130,16 @@ const char *tdm__round_key(uint64_t epoch, const char *what, char key[TDM__ROUND
     return key;
 }
 
+const char *tdm__round_join_key(const struct tdm__member *member,
+                                char key[TDM__ROUND_KEY_BYTES])
+{
+    char id[TDM__ID_TEXT_BYTES];
+
+    (void)snprintf(key, TDM__ROUND_KEY_BYTES, "join/%s/%llu", tdm__id_text(&member->actor, id),
+                   (unsigned long long)member->incarnation);
+    return key;
+}
+
 tdm_status tdm__round_ask(const struct tdm__round *round,
                           const struct tdm__version_request *request, int64_t deadline_ms,
                           struct tdm__version_answer *answer_out)

@@ -41,6 +41,10 @@ const char *tdm__round_member_text(const struct tdm__member *member,
 /* The keys of notes: "update/<epoch>/<what>". */
 const char *tdm__round_key(uint64_t epoch, const char *what, char key[TDM__ROUND_KEY_BYTES]);
 
+/* "join/<actor>/<incarnation>": of the note that says a receiver is there. */
+const char *tdm__round_join_key(const struct tdm__member *member,
+                                char key[TDM__ROUND_KEY_BYTES]);
+
 /* One of the five steps; until the deadline. */
 tdm_status tdm__round_ask(const struct tdm__round *round,
                           const struct tdm__version_request *request, int64_t deadline_ms,

@@ -9,6 +9,8 @@
 
 #include <pthread.h>
 
+enum { TDM__SENDER_DETAIL_BYTES = 512 };
+
 /* Who takes part in a send, and who is known to be gone. */
 struct tdm__party {
     struct tdm__member members[TDM_WEIGHTS_RECEIVERS_MAX];
@@ -49,7 +51,7 @@ struct tdm_weights_sender {
     pthread_cond_t changed;
     bool sent; /* guarded by the mutex, like the next three */
     tdm_status outcome;
-    char detail[512];
+    char detail[TDM__SENDER_DETAIL_BYTES];
     uint64_t version;
 };
 

@@ -1,0 +1,27 @@
+/* party.h - who takes part in a send, what they report, and who of them has died. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_SCHEME_PARTY_H
+#define TDM_COLOCATE_SCHEME_PARTY_H
+
+#include "colocate/scheme/sender.h"
+
+/* Fills sender->party from the board's list and from what the node knows.  TDM_E_NOT_FOUND when
+ * nobody is left. */
+tdm_status tdm__party_gather(tdm_weights_sender *sender, int64_t deadline_ms);
+
+/* Waits until as many are there as connect asks for; TDM_E_TIMEOUT says how many are. */
+tdm_status tdm__party_await_receivers(tdm_weights_sender *sender, int64_t deadline_ms);
+
+/* Waits until each has left a note of that kind ("vote/") about the sender's epoch.  The first
+ * that reports a failure is that failure, with its name.  TDM_E_ACTOR_DIED names one that died,
+ * TDM_E_TIMEOUT one that has not `done` it. */
+tdm_status tdm__party_await(tdm_weights_sender *sender, const char *kind, const char *done,
+                            int64_t deadline_ms);
+
+/* Adds those that have died to the party's dead; TDM_E_ACTOR_DIED names the last of them. */
+tdm_status tdm__party_find_dead(tdm_weights_sender *sender);
+
+/* The record knows of them now: the board need not. */
+void tdm__party_forget_dead(const tdm_weights_sender *sender);
+
+#endif

@@ -1,0 +1,297 @@
+/* scheme_receiver_test.c - a receiver's life: waiting, the background, parts, and its end. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/receiver.h"
+
+#include "runtime/clock.h"
+#include "tests/support/one_node.h"
+#include "tests/support/scheme_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) tried((x), #x, __LINE__)
+
+enum { SOON_MS = 10000, LONG_MS = 20000, EARLY_MS = 8000 };
+
+static tdm_runtime *runtime;
+static struct scheme_model model;
+
+static void tried(tdm_status status, const char *what, int line)
+{
+    if (status != TDM_OK) {
+        fail_msg("line %d: %s: %s: %s", line, what, tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+/* One receiver, connected, with the bytes of seed 1. */
+static tdm_weights_sender *connect_to(const char *id, tdm_actor *pupil)
+{
+    tdm_weights_sender *sender =
+        scheme_sender(runtime, id, TDM_WEIGHTS_SHARED, &model, pupil == NULL ? 0 : 1);
+    tdm_ref *ref = scheme_call(pupil, "connect", id);
+
+    scheme_model_fill(&model, 1);
+    TRY(tdm_weights_sender_connect(sender));
+    TRY(scheme_end(ref, NULL));
+    return sender;
+}
+
+static void send_seed(tdm_weights_sender *sender, uint64_t seed)
+{
+    scheme_model_fill(&model, seed);
+    TRY(tdm_weights_send(sender, NULL));
+}
+
+/* ---- receive ---------------------------------------------------------------------------- */
+
+static void receive_returns_as_soon_as_something_has_come(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "early", 0);
+    tdm_weights_sender *sender = connect_to("early", pupil);
+    int64_t begun_ms = tdm__clock_ms();
+    tdm_ref *ref = scheme_receive(pupil, "early", LONG_MS);
+    uint64_t version;
+
+    (void)state;
+    send_seed(sender, 2);
+    TRY(scheme_end(ref, &version));
+    assert_true(version == 2);
+    assert_true(tdm__clock_ms() - begun_ms < EARLY_MS);
+    assert_int_equal(scheme_end(scheme_receive(pupil, "early", 50), NULL), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "early"));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+static void a_sender_that_shut_down_is_the_end(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "end", 0);
+    tdm_weights_sender *sender = connect_to("end", pupil);
+    tdm_ref *ref = scheme_receive(pupil, "end", LONG_MS);
+
+    (void)state;
+    tdm_weights_sender_shutdown(sender);
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_END);
+    assert_int_equal(scheme_end(scheme_receive(pupil, "end", LONG_MS), NULL), TDM_E_END);
+    TRY(scheme_check(pupil, "end", 1, 1)); /* what it has it keeps */
+    tdm_actor_destroy(pupil);
+}
+
+static void a_receiver_may_come_back_after_a_shutdown(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "again", 0);
+    tdm_weights_sender *sender = connect_to("again", pupil);
+    tdm_ref *ref;
+
+    (void)state;
+    TRY(scheme_end(scheme_call(pupil, "close", "again"), NULL));
+    assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND);
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "again", (uint64_t)PUPIL_KEEPS,
+                       (uint64_t)0));
+    TRY(scheme_end(ref, NULL));
+    ref = scheme_call(pupil, "connect", "again");
+    scheme_model_fill(&model, 3);
+    TRY(tdm_weights_sender_connect(sender)); /* waits for one, and sends */
+    TRY(scheme_end(ref, NULL));
+    TRY(scheme_check(pupil, "again", 3, 2));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+/* ---- the background --------------------------------------------------------------------- */
+
+static void a_background_receiver_needs_no_calls(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "background", PUPIL_BACKGROUND);
+    tdm_weights_sender *sender = connect_to("background", pupil);
+    uint64_t version;
+
+    (void)state;
+    send_seed(sender, 2);
+    send_seed(sender, 3);
+    TRY(scheme_check(pupil, "background", 3, 3));
+    TRY(scheme_end(scheme_receive(pupil, "background", 0), &version));
+    assert_true(version == 3); /* the newest, once */
+    assert_int_equal(scheme_end(scheme_receive(pupil, "background", 20), NULL), TDM_E_TIMEOUT);
+    tdm_weights_sender_shutdown(sender);
+    assert_int_equal(scheme_end(scheme_receive(pupil, "background", LONG_MS), NULL), TDM_E_END);
+    tdm_actor_destroy(pupil);
+}
+
+static void a_background_receiver_can_be_shut_down_while_it_waits(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "waiting", PUPIL_BACKGROUND);
+    tdm_weights_sender *sender = connect_to("waiting", pupil);
+
+    (void)state;
+    TRY(scheme_end(scheme_call(pupil, "close", "waiting"), NULL));
+    assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND);
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+static void who_asked_to_be_told_is_told_once_for_each_version(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "told", PUPIL_BACKGROUND);
+    tdm_weights_sender *sender = connect_to("told", pupil);
+    uint64_t count;
+    uint64_t last;
+    tdm_ref *ref;
+
+    (void)state;
+    send_seed(sender, 2);
+    TRY(scheme_end(scheme_call(pupil, "close", "told"), NULL)); /* joins the thread */
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "told", (uint64_t)0, (uint64_t)0));
+    TRY(scheme_end(ref, NULL));
+    ref = scheme_call(pupil, "told", "told");
+    TRY(tdm_get(ref, SOON_MS, "uu", &count, &last));
+    assert_true(count == 0 && last == 0); /* a new one, which was told nothing */
+    tdm_ref_release(ref);
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+/* ---- some of the tensors, parts of them ------------------------------------------------- */
+
+static void a_receiver_takes_the_tensors_it_asks_for_and_parts_of_them(void **state)
+{
+    static const uint64_t flags[] = {PUPIL_PARTIAL, PUPIL_PARTIAL | PUPIL_KEEPS};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        char id[32];
+        tdm_actor *pupil;
+        tdm_weights_sender *sender;
+        tdm_ref *ref;
+
+        (void)snprintf(id, sizeof(id), "parts.%zu", i);
+        TRY(tdm_actor_create(runtime, "pupil", NULL, &pupil, ""));
+        TRY(tdm_actor_call(pupil, "open", &ref, "suu", id, flags[i], (uint64_t)3));
+        TRY(scheme_end(ref, NULL));
+        sender = connect_to(id, pupil);
+        TRY(scheme_check(pupil, id, 1, 1));
+        tdm_weights_sender_shutdown(sender);
+        tdm_actor_destroy(pupil);
+    }
+}
+
+static void parts_that_do_not_divide_a_tensor_are_refused(void **state)
+{
+    tdm_actor *pupil;
+    tdm_ref *ref;
+
+    (void)state;
+    TRY(tdm_actor_create(runtime, "pupil", NULL, &pupil, ""));
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "odd", (uint64_t)0, (uint64_t)5));
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "head"));
+    tdm_actor_destroy(pupil);
+}
+
+/* ---- several models --------------------------------------------------------------------- */
+
+static void two_models_in_one_actor_do_not_mix(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "actor-critic.a", 0);
+    tdm_weights_sender *first;
+    tdm_weights_sender *second;
+    tdm_ref *ref;
+
+    (void)state;
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "actor-critic.b", (uint64_t)PUPIL_KEEPS,
+                       (uint64_t)0));
+    TRY(scheme_end(ref, NULL));
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "actor-critic.a", (uint64_t)0, (uint64_t)0));
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_EXISTS);
+    first = connect_to("actor-critic.a", pupil);
+    second = connect_to("actor-critic.b", pupil);
+    scheme_model_fill(&model, 5);
+    TRY(tdm_weights_send_async(first)); /* both under way */
+    ref = scheme_receive(pupil, "actor-critic.b", SOON_MS);
+    TRY(tdm_weights_send(second, NULL));
+    TRY(scheme_end(ref, NULL));
+    TRY(scheme_check(pupil, "actor-critic.b", 5, 2));
+    TRY(scheme_check(pupil, "actor-critic.a", 1, 1)); /* nobody has received it yet */
+    TRY(scheme_end(scheme_receive(pupil, "actor-critic.a", SOON_MS), NULL));
+    TRY(tdm_weights_wait(first, SOON_MS, NULL));
+    TRY(scheme_check(pupil, "actor-critic.a", 5, 2));
+    tdm_weights_sender_shutdown(first);
+    tdm_weights_sender_shutdown(second);
+    tdm_actor_destroy(pupil);
+}
+
+/* ---- misuse ----------------------------------------------------------------------------- */
+
+static void a_driver_has_no_receivers(void **state)
+{
+    const struct tdm_weights_receiver_options options = {
+        .model = "driver", .tensors = model.tensors, .tensors_count = SCHEME_TENSORS};
+    tdm_weights_receiver *receiver = NULL;
+
+    (void)state;
+    assert_int_equal(tdm_weights_receiver_create(runtime, &options, &receiver), TDM_E_STATE);
+    assert_null(receiver);
+    tdm_weights_receiver_shutdown(NULL);
+}
+
+static void nothing_works_before_connect(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "before", 0);
+
+    (void)state;
+    assert_int_equal(scheme_end(scheme_receive(pupil, "before", 0), NULL), TDM_E_STATE);
+    assert_int_equal(scheme_check(pupil, "before", 1, 1), TDM_E_STATE);
+    tdm_actor_destroy(pupil);
+}
+
+static void a_tensor_that_the_sender_lacks_is_named(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "lacking", 0);
+    struct tdm_weights_sender_options options = {.model = "lacking",
+                                                 .scheme = TDM_WEIGHTS_SHARED,
+                                                 .tensors = model.tensors,
+                                                 .tensors_count = SCHEME_TENSORS - 1,
+                                                 .timeout_ms = 500};
+    tdm_weights_sender *sender;
+    tdm_ref *ref = scheme_call(pupil, "connect", "lacking");
+
+    (void)state;
+    TRY(tdm_weights_sender_create(runtime, &options, &sender));
+    assert_int_equal(tdm_weights_sender_connect(sender), TDM_E_TIMEOUT);
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "tensor head"));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(receive_returns_as_soon_as_something_has_come),
+        cmocka_unit_test(a_sender_that_shut_down_is_the_end),
+        cmocka_unit_test(a_receiver_may_come_back_after_a_shutdown),
+        cmocka_unit_test(a_background_receiver_needs_no_calls),
+        cmocka_unit_test(a_background_receiver_can_be_shut_down_while_it_waits),
+        cmocka_unit_test(who_asked_to_be_told_is_told_once_for_each_version),
+        cmocka_unit_test(a_receiver_takes_the_tensors_it_asks_for_and_parts_of_them),
+        cmocka_unit_test(parts_that_do_not_divide_a_tensor_are_refused),
+        cmocka_unit_test(two_models_in_one_actor_do_not_mix),
+        cmocka_unit_test(a_driver_has_no_receivers),
+        cmocka_unit_test(nothing_works_before_connect),
+        cmocka_unit_test(a_tensor_that_the_sender_lacks_is_named),
+    };
+    int failed;
+
+    runtime = one_node_start((uint64_t)16 << 20);
+    scheme_model_init(&model);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    scheme_model_fini(&model);
+    tdm_runtime_stop(runtime);
+    return failed;
+}
