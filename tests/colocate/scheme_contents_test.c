@@ -1,0 +1,100 @@
+/* scheme_contents_test.c - tensors packed into buckets, and bits that were turned. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/contents.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { TENSORS = 3, ROOM = 4096 };
+
+static const struct tdm_tensor_info infos[TENSORS] = {
+    {.name = "a", .dtype = TDM_F32, .dims_count = 2, .shape = {4, 8}},
+    {.name = "b", .dtype = TDM_U8, .dims_count = 1, .shape = {3}},
+    {.name = "c", .dtype = TDM_F64, .dims_count = 0},
+};
+
+static struct tdm__contents make(uint64_t bucket_bytes)
+{
+    struct tdm__contents contents;
+    struct tdm__manifest *manifest;
+
+    assert_int_equal(tdm__manifest_create(infos, TENSORS, &manifest), TDM_OK);
+    assert_int_equal(tdm__contents_create(manifest, bucket_bytes, &contents), TDM_OK);
+    return contents;
+}
+
+static void a_packed_bucket_shows_every_tensor_and_its_sum(void **state)
+{
+    static const uint64_t bucket_bytes[] = {1, 300, ROOM};
+    static _Alignas(8) unsigned char sources[TENSORS][128];
+    const void *addresses[TENSORS];
+
+    (void)state;
+    for (int i = 0; i < TENSORS; i++) {
+        memset(sources[i], 17 * (i + 1), sizeof(sources[i]));
+        addresses[i] = sources[i];
+    }
+    for (size_t k = 0; k < 3; k++) {
+        struct tdm__contents contents = make(bucket_bytes[k]);
+        uint32_t tensors = 0;
+
+        for (uint32_t bucket = 0; bucket < contents.plan->buckets_count; bucket++) {
+            const struct tdm__bucket *about = &contents.plan->buckets[bucket];
+            unsigned char image[ROOM];
+            uint64_t sums[TENSORS];
+
+            tdm__contents_pack(&contents, bucket, addresses, image, sums);
+            assert_int_equal(tdm__contents_verify(&contents, bucket, image, sums), TDM_OK);
+            for (uint32_t i = 0; i < about->tensors_count; i++, tensors++) {
+                assert_memory_equal(image +
+                                        contents.plan->tensor_offsets[about->tensors_first + i],
+                                    sources[about->tensors_first + i],
+                                    tdm_tensor_bytes(&infos[about->tensors_first + i]));
+            }
+        }
+        assert_int_equal(tensors, TENSORS);
+        assert_int_equal(contents.plan->buckets_count, k == 0 ? TENSORS : k == 1 ? 2 : 1);
+        tdm__contents_fini(&contents);
+    }
+}
+
+static void every_turned_bit_names_its_tensor(void **state)
+{
+    static _Alignas(8) unsigned char source[128];
+    const void *const addresses[TENSORS] = {source, source, source};
+    struct tdm__contents contents = make(ROOM);
+    static unsigned char image[ROOM];
+    uint64_t sums[TENSORS];
+
+    (void)state;
+    tdm__contents_pack(&contents, 0, addresses, image, sums);
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        for (size_t k = 0; k < tdm_tensor_bytes(&infos[i]) * 8; k++) {
+            unsigned char *byte = &image[contents.plan->tensor_offsets[i] + k / 8];
+            char text[32] = "tensor ";
+
+            *byte ^= (unsigned char)(1 << k % 8);
+            assert_int_equal(tdm__contents_verify(&contents, 0, image, sums), TDM_E_CHECKSUM);
+            assert_non_null(strstr(tdm_error_detail(), strcat(text, infos[i].name)));
+            *byte ^= (unsigned char)(1 << k % 8);
+        }
+    }
+    assert_int_equal(tdm__contents_verify(&contents, 0, image, sums), TDM_OK);
+    tdm__contents_fini(&contents);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_packed_bucket_shows_every_tensor_and_its_sum),
+        cmocka_unit_test(every_turned_bit_names_its_tensor),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
