@@ -29,7 +29,8 @@ struct offer {
 
 static tdm_status sender_is_gone(const tdm_weights_receiver *receiver, tdm_status status)
 {
-    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST) {
+    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
+        status == TDM_E_OWNER_DIED) {
         return tdm__fail(TDM_E_END, "the sender of %s is gone: %s", receiver->round.model,
                          tdm_error_detail());
     }
