@@ -29,8 +29,7 @@ struct offer {
 
 static tdm_status sender_is_gone(const tdm_weights_receiver *receiver, tdm_status status)
 {
-    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
-        status == TDM_E_OWNER_DIED) {
+    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST || status == TDM_E_OWNER_DIED) {
         return tdm__fail(TDM_E_END, "the sender of %s is gone: %s", receiver->round.model,
                          tdm_error_detail());
     }
@@ -454,7 +453,7 @@ static tdm_status take_up(tdm_weights_receiver *receiver, const struct offer *of
     return sender_is_gone(receiver, status);
 }
 
-tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
+static tdm_status receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
 {
     struct offer offer;
 
@@ -464,4 +463,12 @@ tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline
         TDM_TRY(take_up(receiver, &offer));
     }
     return obey(receiver);
+}
+
+/* The next offer is asked for beforehand, so that one who looks without waiting finds it. */
+tdm_status tdm__receive_version(tdm_weights_receiver *receiver, int64_t deadline_ms)
+{
+    TDM_TRY(receive_version(receiver, deadline_ms));
+    (void)ask_for_next(receiver);
+    return TDM_OK;
 }
