@@ -97,11 +97,29 @@ static tdm_status read_offer(tdm_weights_receiver *receiver, const tdm_value *no
     return TDM_OK;
 }
 
+/* One that came while nobody received may be over: the sender has closed its notes. */
+static tdm_status check_open(const tdm_weights_receiver *receiver, const struct offer *offer,
+                             bool *open_out)
+{
+    char key[TDM__ROUND_KEY_BYTES];
+    const tdm_value *notes;
+    tdm_status status;
+    tdm_ref *ref;
+
+    TDM_TRY(tdm__board_wait(receiver->board, tdm__round_key(offer->epoch, "outcome", key), "",
+                            0, &ref));
+    status = tdm_get_value(ref, tdm__deadline_left(offer->deadline_ms), &notes);
+    tdm_ref_release(ref);
+    *open_out = status != TDM_E_ABORTED;
+    return status == TDM_E_ABORTED ? TDM_OK : status;
+}
+
 /* The next one that asks for this receiver. */
 static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_ms,
                               struct offer *offer)
 {
     const tdm_value *notes;
+    bool open = false;
     tdm_status status;
 
     do {
@@ -117,8 +135,11 @@ static tdm_status await_offer(tdm_weights_receiver *receiver, int64_t deadline_m
             status = read_offer(receiver, notes, offer);
         }
         forget_next(receiver);
+        if (status == TDM_OK && offer->self < offer->members_count) {
+            status = check_open(receiver, offer, &open);
+        }
         TDM_TRY(sender_is_gone(receiver, status));
-    } while (offer->self == offer->members_count);
+    } while (!open);
     return TDM_OK;
 }
 

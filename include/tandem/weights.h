@@ -37,7 +37,9 @@ enum tdm_weights_scheme {
     TDM_WEIGHTS_SHARED = 1,  /* a bucket lies in shared memory, once on a node, and is read
                                 there; on other nodes it is fetched once */
     TDM_WEIGHTS_PROCESSES,   /* a bucket travels inside calls */
-    TDM_WEIGHTS_DISTRIBUTED, /* by the broadcast of a group (group.h): receivers on one node */
+    TDM_WEIGHTS_DISTRIBUTED, /* by the broadcast of a group (group.h): receivers on one node;
+                                one that is silent is noticed timeout_ms after it should have
+                                come */
     TDM_WEIGHTS_RPC,         /* a call for each bucket that carries a reference to it, … */
     TDM_WEIGHTS_ACTORS,      /* … which is what TDM_WEIGHTS_SHARED does too: three names, for
                                 those who come with one of them, and one way */

@@ -16,7 +16,7 @@
 
 #define TRY(x) tried((x), #x, __LINE__)
 
-enum { SHORT_MS = 400, SOON_MS = 10000 };
+enum { SHORT_MS = 800, SOON_MS = 10000 };
 
 static tdm_runtime *runtime;
 static struct scheme_model model;
@@ -121,7 +121,7 @@ static void readers_that_never_end_fail_the_version_and_nothing_else(void **stat
                                                        .scheme = TDM_WEIGHTS_ACTORS,
                                                        .tensors = model.tensors,
                                                        .tensors_count = SCHEME_TENSORS,
-                                                       .timeout_ms = 2 * SHORT_MS};
+                                                       .timeout_ms = SHORT_MS};
     tdm_weights_sender *sender;
     tdm_actor *reader;
     uint64_t version;

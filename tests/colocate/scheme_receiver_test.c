@@ -32,8 +32,7 @@ static void tried(tdm_status status, const char *what, int line)
 /* One receiver, connected, with the bytes of seed 1. */
 static tdm_weights_sender *connect_to(const char *id, tdm_actor *pupil)
 {
-    tdm_weights_sender *sender =
-        scheme_sender(runtime, id, TDM_WEIGHTS_SHARED, &model, pupil == NULL ? 0 : 1);
+    tdm_weights_sender *sender = scheme_sender(runtime, id, TDM_WEIGHTS_SHARED, &model, 1);
     tdm_ref *ref = scheme_call(pupil, "connect", id);
 
     scheme_model_fill(&model, 1);
@@ -65,6 +64,24 @@ static void receive_returns_as_soon_as_something_has_come(void **state)
     assert_true(tdm__clock_ms() - begun_ms < EARLY_MS);
     assert_int_equal(scheme_end(scheme_receive(pupil, "early", 50), NULL), TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "early"));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
+static void who_only_looks_finds_what_is_there(void **state)
+{
+    tdm_actor *pupil = scheme_pupil(runtime, "looks", 0);
+    tdm_weights_sender *sender = connect_to("looks", pupil);
+    int64_t deadline_ms = tdm__deadline_in(SOON_MS);
+    tdm_status status;
+
+    (void)state;
+    TRY(tdm_weights_send_async(sender));
+    do {
+        status = scheme_end(scheme_receive(pupil, "looks", 0), NULL);
+    } while (status == TDM_E_TIMEOUT && tdm__clock_ms() < deadline_ms);
+    TRY(status);
+    TRY(tdm_weights_wait(sender, SOON_MS, NULL));
     tdm_weights_sender_shutdown(sender);
     tdm_actor_destroy(pupil);
 }
@@ -274,6 +291,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(receive_returns_as_soon_as_something_has_come),
+        cmocka_unit_test(who_only_looks_finds_what_is_there),
         cmocka_unit_test(a_sender_that_shut_down_is_the_end),
         cmocka_unit_test(a_receiver_may_come_back_after_a_shutdown),
         cmocka_unit_test(a_background_receiver_needs_no_calls),
