@@ -14,6 +14,32 @@
 
 enum { DECIDE_MS = 10000, WORD_BYTES = 8 };
 
+/* ---- what is relayed -------------------------------------------------------------------- */
+
+/* The version that a relay has, and where it lies: it does not change until close_relay(). */
+static tdm_status open_relay(tdm_weights_sender *sender, uint64_t *version_out)
+{
+    if (sender->relay_of == NULL) {
+        *version_out = 0;
+        return TDM_OK;
+    }
+    TDM_TRY(tdm_weights_read_begin(sender->relay_of, version_out));
+    sender->relay_open = true;
+    for (uint32_t i = 0; i < sender->contents.manifest->tensors_count; i++) {
+        sender->addresses[i] = tdm_weights_data(sender->relay_of, i);
+    }
+    return TDM_OK;
+}
+
+/* As soon as all is staged: who is slow below must not hold up what comes from above. */
+static void close_relay(tdm_weights_sender *sender)
+{
+    if (sender->relay_open) {
+        sender->relay_open = false;
+        tdm_weights_read_end(sender->relay_of);
+    }
+}
+
 /* ---- the steps -------------------------------------------------------------------------- */
 
 /* A version_floor keeps a relay's numbers at least at those of what it relays. */
@@ -265,6 +291,7 @@ static tdm_status run_update(tdm_weights_sender *sender, uint64_t version, int64
         tdm__send_to_modules(sender);
         staged = stage(sender, deadline_ms);
     }
+    close_relay(sender);
     if (staged == TDM_OK) {
         staged = tdm__party_await(sender, "vote/", "voted in", deadline_ms);
     }
@@ -278,20 +305,6 @@ static tdm_status run_update(tdm_weights_sender *sender, uint64_t version, int64
         return finish(sender, deadline_ms);
     }
     return abort_with(sender, staged != TDM_OK ? staged : TDM_E_ABORTED, detail);
-}
-
-/* The version that is relayed, and where it lies: open until tdm_weights_read_end(). */
-static tdm_status open_relay(tdm_weights_sender *sender, uint64_t *version_out)
-{
-    if (sender->relay_of == NULL) {
-        *version_out = 0;
-        return TDM_OK;
-    }
-    TDM_TRY(tdm_weights_read_begin(sender->relay_of, version_out));
-    for (uint32_t i = 0; i < sender->contents.manifest->tensors_count; i++) {
-        sender->addresses[i] = tdm_weights_data(sender->relay_of, i);
-    }
-    return TDM_OK;
 }
 
 tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
@@ -311,9 +324,7 @@ tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
         version = sender->relay_of == NULL ? sender->version_begun : version;
         status = run_update(sender, version, deadline_ms);
     }
-    if (sender->relay_of != NULL) {
-        tdm_weights_read_end(sender->relay_of);
-    }
+    close_relay(sender);
     TDM_TRY(status);
     *version_out = version;
     return TDM_OK;

@@ -214,12 +214,14 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *no
 {
     const struct tdm__carrier *carrier = tdm__carrier_of(
         (enum tdm_weights_scheme)tdm_value_uint(tdm_value_at(note, 1), UINT16_MAX));
+    uint64_t bucket_bytes = tdm_value_uint(tdm_value_at(note, 2), 0);
     struct tdm__manifest *manifest;
     tdm_writer *writer;
     tdm_status status;
 
-    if (carrier == NULL) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s comes by an unknown scheme",
+    if (carrier == NULL || bucket_bytes == 0) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s comes by no known scheme, or in buckets of nothing",
                          receiver->round.model);
     }
     TDM_TRY(tdm_writer_create(&writer));
@@ -230,8 +232,7 @@ static tdm_status read_model(tdm_weights_receiver *receiver, const tdm_value *no
     }
     tdm_writer_destroy(writer);
     TDM_TRY(status);
-    TDM_TRY(tdm__contents_create(manifest, tdm_value_uint(tdm_value_at(note, 2), 1),
-                                 &receiver->contents));
+    TDM_TRY(tdm__contents_create(manifest, bucket_bytes, &receiver->contents));
     for (uint32_t i = 0; i < receiver->tensors_count; i++) {
         TDM_TRY(find_place(receiver, &receiver->tensors[i].info, &receiver->places[i]));
     }

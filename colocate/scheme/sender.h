@@ -29,6 +29,7 @@ struct tdm_weights_sender {
     void *image;                        /* of the bucket on its way */
     uint64_t *sums;                     /* of all tensors */
     tdm_weights_receiver *relay_of;     /* borrowed; NULL: no relay */
+    bool relay_open;                    /* it is being read */
     tdm_actor **modules;                /* the handles borrowed */
     tdm_ref **modules_refs;             /* their call under way; NULL: none yet */
     uint32_t modules_count;

@@ -154,7 +154,7 @@ TDM_API tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver);
  * nothing of what is served: TDM_E_CHECKSUM names the tensor that came wrong to this receiver,
  * TDM_E_ABORTED says that the version failed elsewhere.  TDM_E_END: the sender has shut down,
  * or is gone.  With `background` this only waits for what the thread has received; versions
- * between two calls count once, and the newest is told. */
+ * between two calls count once, and the newest is told.  One thread at a time. */
 TDM_API tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                        uint64_t *version_out);
 

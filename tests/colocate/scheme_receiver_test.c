@@ -121,6 +121,40 @@ static void a_receiver_may_come_back_after_a_shutdown(void **state)
     tdm_actor_destroy(pupil);
 }
 
+static void a_receiver_of_a_restarted_actor_is_another_one(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 1};
+    tdm_weights_sender *sender;
+    tdm_actor *pupil;
+    uint64_t version;
+    tdm_ref *ref;
+    tdm_status status;
+
+    (void)state;
+    TRY(tdm_actor_create(runtime, "pupil", &options, &pupil, ""));
+    TRY(tdm_actor_call(pupil, "open", &ref, "suu", "born-again", (uint64_t)0, (uint64_t)0));
+    TRY(scheme_end(ref, NULL));
+    sender = connect_to("born-again", pupil);
+    one_node_shoot(pupil);
+    do { /* until its callers know of its new life */
+        TRY(tdm_actor_call(pupil, "open", &ref, "suu", "born-again", (uint64_t)0, (uint64_t)0));
+        status = scheme_end(ref, NULL);
+    } while (status == TDM_E_ACTOR_RESTARTING || status == TDM_E_ACTOR_DIED ||
+             status == TDM_E_EXISTS);
+    TRY(status);
+    assert_int_equal(tdm_weights_send(sender, NULL), TDM_E_NOT_FOUND); /* not joined yet */
+    ref = scheme_call(pupil, "connect", "born-again");
+    TRY(tdm_weights_sender_connect(sender));
+    TRY(scheme_end(ref, NULL));
+    ref = scheme_receive(pupil, "born-again", SOON_MS);
+    TRY(tdm_weights_send(sender, &version));
+    TRY(scheme_end(ref, NULL));
+    assert_true(version == 3);
+    TRY(scheme_check(pupil, "born-again", 1, 3));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(pupil);
+}
+
 /* ---- the background --------------------------------------------------------------------- */
 
 static void a_background_receiver_needs_no_calls(void **state)
@@ -294,6 +328,7 @@ int main(void)
         cmocka_unit_test(who_only_looks_finds_what_is_there),
         cmocka_unit_test(a_sender_that_shut_down_is_the_end),
         cmocka_unit_test(a_receiver_may_come_back_after_a_shutdown),
+        cmocka_unit_test(a_receiver_of_a_restarted_actor_is_another_one),
         cmocka_unit_test(a_background_receiver_needs_no_calls),
         cmocka_unit_test(a_background_receiver_can_be_shut_down_while_it_waits),
         cmocka_unit_test(who_asked_to_be_told_is_told_once_for_each_version),

@@ -248,6 +248,37 @@ static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
     tdm_actor_destroy(relays[1]);
 }
 
+static void who_is_slow_below_a_relay_holds_up_nobody_above(void **state)
+{
+    tdm_actor *relay = scheme_pupil(runtime, "above", PUPIL_BACKGROUND);
+    tdm_actor *leaf = scheme_pupil(runtime, "slow", 0);
+    tdm_weights_sender *sender = scheme_sender(runtime, "above", TDM_WEIGHTS_RPC, &model, 1);
+    tdm_ref *ref = scheme_call(relay, "connect", "above");
+    uint64_t version;
+    uint8_t done = 0;
+
+    (void)state;
+    scheme_model_fill(&model, 1);
+    TRY(tdm_weights_sender_connect(sender));
+    TRY(scheme_end(ref, NULL));
+    TRY(tdm_actor_call(relay, "relay", &ref, "ssu", "above", "slow", (uint64_t)1));
+    TRY(scheme_end(ref, NULL));
+    ref = scheme_call(leaf, "connect", "slow");
+    TRY(scheme_end(scheme_call(relay, "send", "above"), NULL));
+    TRY(scheme_end(ref, NULL));
+    ref = scheme_call(relay, "send", "above"); /* the leaf does not ask for this one */
+    assert_int_equal(tdm_wait(&ref, 1, 1, SHORT_MS, &done), TDM_E_TIMEOUT);
+    scheme_model_fill(&model, 2);
+    TRY(tdm_weights_send(sender, &version));
+    assert_int_equal(tdm_wait(&ref, 1, 1, 0, &done), TDM_E_TIMEOUT);
+    one_node_shoot(leaf);
+    assert_int_equal(scheme_end(ref, NULL), TDM_E_ACTOR_DIED);
+    TRY(scheme_check(relay, "above", 2, version));
+    tdm_weights_sender_shutdown(sender);
+    tdm_actor_destroy(relay);
+    tdm_actor_destroy(leaf);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -257,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_silent_receiver_is_named_and_the_others_keep_what_they_have),
         cmocka_unit_test(a_silent_receiver_that_comes_late_gets_the_next_version),
         cmocka_unit_test(a_relay_sends_on_what_it_got_under_the_same_number),
+        cmocka_unit_test(who_is_slow_below_a_relay_holds_up_nobody_above),
     };
     int failed;
 
