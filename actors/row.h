@@ -1,4 +1,5 @@
-/* row.h - reads the rows that lists travel in: maps by name, with nothing for what is missing. */
+/* row.h - reads the rows that lists travel in: maps by name, with nothing for what is missing.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_ACTORS_ROW_H
 #define TDM_ACTORS_ROW_H

@@ -22,7 +22,7 @@ enum {
     RATE_ROUNDS = 5,
     PAGE_BYTES = 4096,
     HANDLES = 18867,
-    CONVERTS_COUNT = TDM__CONVERT_FP8 + 1
+    CONVERTS_COUNT = TDM__CONVERT_SCALES + 1
 };
 
 #define COPY_BYTES ((size_t)128 << 20)

@@ -21,6 +21,7 @@ enum {
     HANDSHAKE_MS = 2000,
     BACK_OFF_MS_MIN = 10,
     BACK_OFF_MS_MAX = 1000,
+    TELL_MS = 1000,
 };
 
 struct tdm__redis_link {
@@ -36,7 +37,8 @@ struct tdm__redis_link {
     int64_t back_off_ms;
     bool ready;
     bool destroyed;
-    bool told; /* the log knows of this trouble */
+    int64_t trouble_since_ms; /* 0: there is none */
+    bool told;                /* the log knows of it */
     char trouble[160];
 };
 
@@ -96,8 +98,11 @@ static void delete_write(void *arg)
 
 static void retry_later(struct tdm__redis_link *link)
 {
-    if (!link->told) {
-        link->told = true;
+    if (link->trouble_since_ms == 0) {
+        link->trouble_since_ms = tdm__clock_ms();
+    }
+    if (!link->told && tdm__clock_ms() - link->trouble_since_ms >= TELL_MS) {
+        link->told = true; /* not before: a server of our own is being started */
         tdm__log(TDM__WARN, "redis", "%s: %s: trying again", link->address.text, link->trouble);
     }
     set_timer(link, link->back_off_ms);
@@ -182,6 +187,7 @@ static void on_pong(redisAsyncContext *context, void *reply, void *arg)
     }
     link->ready = true;
     link->told = false;
+    link->trouble_since_ms = 0;
     link->back_off_ms = BACK_OFF_MS_MIN;
     link->trouble[0] = '\0';
     tdm__timer_clear(link->timer);

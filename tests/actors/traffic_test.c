@@ -226,6 +226,7 @@ static void being_ready_is_not_being_asked_about(void **state)
     peer_hold(&peer, 1);
     peer.link->state = TDM__LINK_ASKING;
     assert_int_equal(tdm_actor_wait_ready(&peer.actor, 10), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "not ready after 10 ms: the script says so"));
     peer.link->state = TDM__LINK_OPEN;
     assert_int_equal(tdm_actor_wait_ready(&peer.actor, 10), TDM_OK);
 }

@@ -40,6 +40,10 @@ static void serve_daemon(struct link_peer *peer, struct tdm__incoming *incoming)
         tdm__incoming_reply_pack(incoming, "");
         return;
     }
+    if (strcmp(tdm__incoming_method(incoming), "actor.why") == 0) {
+        tdm__incoming_reply_pack(incoming, "s", "the script says so");
+        return;
+    }
     assert_string_equal(tdm__incoming_method(incoming), "actor.fate");
     if (peer->dead) {
         tdm__incoming_fail(incoming, TDM_E_ACTOR_DIED,
