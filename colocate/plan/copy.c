@@ -88,13 +88,6 @@ bool tdm__copy_merge(struct tdm__copy *last, const struct tdm__copy *next)
 
 /* ---- running it ------------------------------------------------------------------------- */
 
-static void cast_row(uint16_t *to, const float *from, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        to[i] = tdm__bf16_of(from[i]);
-    }
-}
-
 static void copy_rows(const struct tdm__copy *copy, const uint8_t *from, uint8_t *to)
 {
     size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
@@ -105,8 +98,8 @@ static void copy_rows(const struct tdm__copy *copy, const uint8_t *from, uint8_t
         uint8_t *target = to + (size_t)row * copy->to_pitch * to_bytes;
 
         if (copy->convert == TDM__CONVERT_BF16) {
-            cast_row((uint16_t *)(void *)target, (const float *)(const void *)source,
-                     copy->columns);
+            tdm__bf16_cast((uint16_t *)(void *)target, (const float *)(const void *)source,
+                           copy->columns);
         } else {
             memcpy(target, source, copy->columns * from_bytes);
         }

@@ -12,9 +12,9 @@ enum tdm__edge { TDM__EDGE_SAME_GPU, TDM__EDGE_SAME_NODE, TDM__EDGE_OTHER_NODE }
 enum { TDM__EDGES_COUNT = 3 };
 
 enum tdm__convert {
-    TDM__CONVERT_NONE, /* same dtype */
-    TDM__CONVERT_BF16, /* from float32 */
-    TDM__CONVERT_FP8,  /* from float32 or bfloat16, with scales */
+    TDM__CONVERT_NONE,  /* same dtype */
+    TDM__CONVERT_BF16,  /* from float32 */
+    TDM__CONVERT_FP8,   /* from float32 or bfloat16, with scales */
     TDM__CONVERT_SCALES /* those scales alone: rows and columns are of what they are of */
 };
 

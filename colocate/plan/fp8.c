@@ -5,7 +5,6 @@
 #include "colocate/plan/model.h"
 #include "runtime/assert.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {
@@ -31,14 +30,30 @@ static float float_of(uint32_t bits)
     return value;
 }
 
+/* Masks and no branches, so that compilers make vectors of it. */
+static inline __attribute__((always_inline)) uint16_t upper_half(uint32_t bits)
+{
+    uint32_t is_nan = -(uint32_t)((bits & 0x7fffffff) > INFINITY_BITS);
+    uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    uint32_t quiet =
+        bits >> 16 | 0x40; /* the lower half may have held all that made it a NaN */
+
+    return (uint16_t)((rounded & ~is_nan) | (quiet & is_nan));
+}
+
 uint16_t tdm__bf16_of(float value)
 {
-    uint32_t bits = bits_of(value);
+    return upper_half(bits_of(value));
+}
 
-    if (isnan(value)) {
-        return (uint16_t)(bits >> 16 | 0x40); /* quiet: the lower half may have held it all */
+void tdm__bf16_cast(uint16_t *restrict to, const void *restrict from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, (const uint8_t *)from + i * sizeof(bits), sizeof(bits));
+        to[i] = upper_half(bits);
     }
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
 float tdm__bf16_value(uint16_t bits)
@@ -46,7 +61,6 @@ float tdm__bf16_value(uint16_t bits)
     return float_of((uint32_t)bits << 16);
 }
 
-/* Masks and no branches, so that compilers make vectors of it. */
 static inline __attribute__((always_inline)) uint8_t encode(float value)
 {
     uint32_t bits = bits_of(value);

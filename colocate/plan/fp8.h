@@ -3,12 +3,15 @@
 #ifndef TDM_COLOCATE_PLAN_FP8_H
 #define TDM_COLOCATE_PLAN_FP8_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <tandem/tensor.h>
 
 /* To nearest, ties to even; a NaN stays one. */
 uint16_t tdm__bf16_of(float value);
 float tdm__bf16_value(uint16_t bits);
+/* The same for many; `from` need not be aligned. */
+void tdm__bf16_cast(uint16_t *restrict to, const void *restrict from, size_t count);
 
 /* e4m3 without infinities: to nearest, ties to even, over 448 it is 448; a NaN stays one. */
 uint8_t tdm__e4m3_of(float value);

@@ -277,13 +277,11 @@ tdm_status tdm__handles_check_place(const struct tdm__handles *handles,
 
 static bool is_of(const struct tdm__tensor_record *record, const struct tdm_tensor_info *tensor)
 {
-    if (record->dtype != (uint16_t)tensor->dtype) {
-        return false;
-    }
     if ((record->flags & TDM__TENSOR_PART) != 0) {
         return record->dims_count == 2 && record->stride[1] == 1;
     }
-    return record->dims_count == tensor->dims_count &&
+    return record->dtype == (uint16_t)tensor->dtype &&
+           record->dims_count == tensor->dims_count &&
            memcmp(record->shape, tensor->shape, sizeof(record->shape)) == 0;
 }
 

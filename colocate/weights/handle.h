@@ -104,7 +104,7 @@ tdm_status tdm__handles_check_place(const struct tdm__handles *handles,
                                     const struct tdm__id *node, const struct tdm__id *gpu);
 
 /* TDM_E_PROTOCOL unless every tensor is one of the manifest's, with its dtype and shape; a part
- * has rows and columns instead. */
+ * has rows and columns instead, and the dtype that its layout asks for. */
 tdm_status tdm__handles_check_manifest(const struct tdm__handles *handles,
                                        const struct tdm__manifest *manifest);
 

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/layout.h"
 
+#include "colocate/weights/convert.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -10,7 +11,7 @@
 
 _Static_assert(sizeof(void *) == sizeof(uint64_t), "addresses travel as numbers");
 
-enum { FORMAT_VERSION = 2, SLICE_VALUES = 3 + 2 * TDM_DIMS_MAX };
+enum { FORMAT_VERSION = 3, SLICE_VALUES = 5 + 2 * TDM_DIMS_MAX, DTYPE = SLICE_VALUES - 3 };
 
 static tdm_status check_range(const struct tdm_slice *slice, uint32_t index, const char *name,
                               uint32_t dimension, uint64_t room)
@@ -40,12 +41,13 @@ static tdm_status check_slice(const struct tdm_slice *slice, uint32_t index,
     }
     tensor = &manifest->tensors[slice->tensor];
     if (slice->flat != 0) {
-        return check_range(slice, index, tensor->name, 0, tdm_tensor_elements(tensor));
+        TDM_TRY(check_range(slice, index, tensor->name, 0, tdm_tensor_elements(tensor)));
+        return tdm__convert_check(tensor, slice);
     }
     for (uint32_t i = 0; i < tensor->dims_count; i++) {
         TDM_TRY(check_range(slice, index, tensor->name, i, tensor->shape[i]));
     }
-    return TDM_OK;
+    return tdm__convert_check(tensor, slice);
 }
 
 tdm_status tdm__layout_check(const struct tdm__layout *layout,
@@ -65,7 +67,7 @@ uint64_t tdm__slice_bytes(const struct tdm__manifest *manifest, const struct tdm
 {
     const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
     uint32_t dims_count = slice->flat != 0 ? 1 : tensor->dims_count;
-    uint64_t bytes = tdm_dtype_bytes(tensor->dtype);
+    uint64_t bytes = tdm_dtype_bytes(tdm__slice_dtype(tensor, slice));
 
     for (uint32_t i = 0; i < dims_count; i++) {
         bytes *= slice->extent[i];
@@ -89,7 +91,14 @@ tdm_status tdm__layout_locate(const struct tdm__layout *layout,
     return TDM_OK;
 }
 
-/* ---- as a value: [version, [[tensor, flat, offset × 4, extent × 4, address], …]] -------- */
+/* ---- as a value ------------------------------------------------------------------------- */
+
+/* [version, [[tensor, flat, offset × 4, extent × 4, dtype, scales, address], …]] */
+
+static uint64_t offset_of(const void *address, const void *base)
+{
+    return base == NULL || address == NULL ? 0 : (uintptr_t)address - (uintptr_t)base;
+}
 
 tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base,
                               tdm_writer *writer)
@@ -109,7 +118,9 @@ tdm_status tdm__layout_encode(const struct tdm__layout *layout, const void *base
         for (uint32_t k = 0; k < TDM_DIMS_MAX; k++) {
             tdm_write_uint(writer, slice->extent[k]);
         }
-        tdm_write_uint(writer, base == NULL ? 0 : (uintptr_t)slice->address - (uintptr_t)base);
+        tdm_write_uint(writer, (uint64_t)slice->dtype);
+        tdm_write_uint(writer, offset_of(slice->scales, base));
+        tdm_write_uint(writer, offset_of(slice->address, base));
     }
     return tdm_writer_status(writer);
 }
@@ -133,10 +144,12 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
                              i);
         }
     }
-    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1) {
+    if (numbers[0] > TDM__MANIFEST_TENSORS_MAX || numbers[1] > 1 ||
+        numbers[DTYPE] > UINT8_MAX) {
         return tdm__fail(TDM_E_PROTOCOL,
-                         "layout: slice %" PRIu32 " is of tensor %" PRIu64 ", flat %" PRIu64,
-                         index, numbers[0], numbers[1]);
+                         "layout: slice %" PRIu32 " is of tensor %" PRIu64 ", flat %" PRIu64
+                         ", of dtype %" PRIu64,
+                         index, numbers[0], numbers[1], numbers[DTYPE]);
     }
     slice->tensor = (uint32_t)numbers[0];
     slice->flat = (uint32_t)numbers[1];
@@ -144,7 +157,9 @@ static tdm_status decode_slice(const tdm_value *value, uint32_t index, struct td
         slice->offset[k] = numbers[2 + k];
         slice->extent[k] = numbers[2 + TDM_DIMS_MAX + k];
     }
-    /* Never followed: a number that will be checked against the size of the weights. */
+    slice->dtype = (enum tdm_dtype)numbers[DTYPE];
+    /* Never followed: numbers that will be checked against the size of the weights. */
+    memcpy(&slice->scales, &numbers[DTYPE + 1], sizeof(slice->scales));
     memcpy(&slice->address, &numbers[SLICE_VALUES - 1], sizeof(slice->address));
     return TDM_OK;
 }

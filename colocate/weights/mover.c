@@ -2,8 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/mover.h"
 
+#include "colocate/weights/convert.h"
 #include "colocate/weights/handle.h"
-#include "colocate/weights/sum.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -275,15 +275,8 @@ static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__cop
 {
     const char *from = mover->slices[copy->from_tensor].address;
     size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
-    const struct tdm__rows rows = {
-        .count = copy->rows,
-        .size_bytes = copy->columns * element_bytes,
-        .from_pitch = copy->from_pitch * element_bytes,
-        .to_pitch = copy->to_pitch * element_bytes,
-    };
 
-    from += copy->from_offset * element_bytes;
-    return to == NULL ? tdm__sum_rows(&rows, from) : tdm__sum_copy(&rows, from, to);
+    return tdm__convert_copy(copy, from + copy->from_offset * element_bytes, to);
 }
 
 /* Returns how many sums there are now. */
@@ -365,13 +358,14 @@ static void describe_copies(struct tdm__mover *mover, uint32_t window, uint32_t 
         const struct tdm__copy *copy = &image->copies[about->copies_first + i];
         uint64_t at = tdm__route_image_offset(route, image_index, copy);
         size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
+        struct tdm__rows rows = tdm__convert_rows(copy);
 
         mover->records[i] = (struct tdm__tensor_record){
             .tensor = route->to[image_index].slices[copy->to_tensor].tensor,
             .dtype = copy->to_dtype,
             .dims_count = 2,
             .flags = TDM__TENSOR_PART,
-            .shape = {copy->rows, copy->columns},
+            .shape = {rows.count, rows.size_bytes / element_bytes},
             .stride = {copy->to_pitch, 1},
             .offset = (at - (mover->options.in_place ? 0 : about->begin)) / element_bytes,
             .checksum = next_sum(mover, window, copy->from_rank),

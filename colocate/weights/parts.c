@@ -3,7 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/parts.h"
 
-#include "colocate/weights/sum.h"
+#include "colocate/weights/convert.h"
 #include "runtime/error.h"
 
 #include <inttypes.h>
@@ -62,19 +62,28 @@ static tdm_status add_place(struct tdm__parts *parts, const struct place *place,
     return TDM_OK;
 }
 
+static struct place place_of(const struct tdm_slice *slice, uint64_t begin, uint64_t size_bytes)
+{
+    return (struct place){.extent = {begin, begin + size_bytes}, .tensor = slice->tensor};
+}
+
 static tdm_status read_layout(struct tdm__parts *parts,
                               const struct tdm__parts_options *options, struct place *places)
 {
-    uint32_t count = options->layout->slices_count;
+    uint32_t count = 0;
     uint64_t end = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < options->layout->slices_count; i++) {
         const struct tdm_slice *slice = &options->layout->slices[i];
+        const struct tdm_tensor_info *tensor = &parts->manifest->tensors[slice->tensor];
+        uint64_t scales_bytes = tdm__slice_scales_bytes(tensor, slice);
 
-        places[i].tensor = slice->tensor;
-        places[i].extent.begin = (uintptr_t)slice->address - (uintptr_t)options->base;
-        places[i].extent.end =
-            places[i].extent.begin + tdm__slice_bytes(parts->manifest, slice);
+        places[count++] = place_of(slice, (uintptr_t)slice->address - (uintptr_t)options->base,
+                                   tdm__slice_bytes(parts->manifest, slice));
+        if (scales_bytes > 0) {
+            places[count++] = place_of(
+                slice, (uintptr_t)slice->scales - (uintptr_t)options->base, scales_bytes);
+        }
     }
     qsort(places, count, sizeof(*places), compare_places);
     for (uint32_t i = 0; i < count; i++) {
@@ -89,18 +98,18 @@ static tdm_status read_layout(struct tdm__parts *parts,
 static tdm_status make(struct tdm__parts *parts, const struct tdm__parts_options *options)
 {
     size_t tensors_count = parts->manifest->tensors_count;
-    size_t slices_count = options->layout->slices_count;
+    size_t places_max = 2 * (size_t)options->layout->slices_count; /* with their scales */
     struct place *places;
     tdm_status status;
 
     TDM_TRY(tdm__layout_check(options->layout, parts->manifest));
-    places = calloc(slices_count + 1, sizeof(*places));
+    places = calloc(places_max + 1, sizeof(*places));
     parts->wanted_bytes = calloc(tensors_count, sizeof(*parts->wanted_bytes));
     parts->come_bytes = calloc(tensors_count, sizeof(*parts->come_bytes));
-    parts->gaps = calloc(slices_count + 1, sizeof(*parts->gaps));
+    parts->gaps = calloc(places_max + 1, sizeof(*parts->gaps));
     if (places == NULL || parts->wanted_bytes == NULL || parts->come_bytes == NULL ||
         parts->gaps == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", slices_count);
+        status = tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", places_max / 2);
     } else {
         status = read_layout(parts, options, places);
     }

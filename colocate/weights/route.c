@@ -3,6 +3,7 @@
 #include "colocate/weights/route.h"
 
 #include "colocate/plan/grow.h"
+#include "colocate/weights/convert.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -25,6 +26,14 @@ struct runs {
     struct run *items; /* owned */
     uint32_t count;
     uint32_t room;
+};
+
+/* What has a place in an image: a slice, or the scales of one. */
+struct item {
+    uint64_t begin; /* in bytes */
+    uint64_t end;
+    uint32_t slice;
+    bool is_scales;
 };
 
 struct compiler {
@@ -156,6 +165,19 @@ static tdm_status index_held(struct compiler *compiler)
     return TDM_OK;
 }
 
+/* What trainers have is what the manifest says. */
+static tdm_status check_held(const struct tdm__manifest *manifest,
+                             const struct tdm_slice *slice)
+{
+    const struct tdm_tensor_info *tensor = &manifest->tensors[slice->tensor];
+
+    return tdm__slice_dtype(tensor, slice) == tensor->dtype
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL, "tensor %s: a trainer's slice in %s instead of %s",
+                           tensor->name, tdm_dtype_name(slice->dtype),
+                           tdm_dtype_name(tensor->dtype));
+}
+
 static tdm_status list_held(struct compiler *compiler)
 {
     const struct tdm__route_options *options = compiler->options;
@@ -166,6 +188,7 @@ static tdm_status list_held(struct compiler *compiler)
         TDM_TRY(tdm__wrap(tdm__layout_check(layout, options->manifest), "trainer rank %" PRIu32,
                           rank));
         for (uint32_t i = 0; i < layout->slices_count; i++) {
+            TDM_TRY(check_held(options->manifest, &layout->slices[i]));
             TDM_TRY(add_slice(&compiler->held, options->manifest, &layout->slices[i], i, rank));
         }
     }
@@ -174,9 +197,17 @@ static tdm_status list_held(struct compiler *compiler)
 
 /* ---- copies ----------------------------------------------------------------------------- */
 
-static uint64_t slice_offset(const struct tdm_slice *slice)
+static uint64_t offset_of(const void *address)
 {
-    return (uint64_t)(uintptr_t)slice->address;
+    return (uint64_t)(uintptr_t)address;
+}
+
+static enum tdm_dtype wanted_dtype(const struct compiler *compiler, uint32_t to_rank,
+                                   uint32_t slice)
+{
+    const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[slice];
+
+    return tdm__slice_dtype(&compiler->options->manifest->tensors[wanted->tensor], wanted);
 }
 
 static tdm_status add_copy(struct compiler *compiler, struct tdm__route_image *image,
@@ -202,15 +233,16 @@ static tdm_status add_common(struct compiler *compiler, uint32_t to_rank,
         &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t begin = wanted->begin > held->begin ? wanted->begin : held->begin;
     uint64_t end = wanted->end < held->end ? wanted->end : held->end;
+    enum tdm_dtype to_dtype = wanted_dtype(compiler, to_rank, wanted->slice);
     struct tdm__copy copy = {
         .from_rank = held->rank,
         .from_tensor = held->slice,
         .to_tensor = wanted->slice,
         .rows = 1,
-        .convert = TDM__CONVERT_NONE,
+        .convert = to_dtype == tensor->dtype ? TDM__CONVERT_NONE : TDM__CONVERT_BF16,
         .edge = held->rank == to_rank ? TDM__EDGE_SAME_GPU : TDM__EDGE_SAME_NODE,
         .from_dtype = (uint8_t)tensor->dtype,
-        .to_dtype = (uint8_t)tensor->dtype,
+        .to_dtype = (uint8_t)to_dtype,
     };
 
     while (begin < end) {
@@ -264,15 +296,89 @@ static tdm_status serve_run(struct compiler *compiler, uint32_t to_rank,
     return TDM_OK;
 }
 
+static tdm_status serve_elements(struct compiler *compiler, uint32_t to_rank, uint32_t slice)
+{
+    const struct tdm__route_options *options = compiler->options;
+
+    compiler->wanted.count = 0;
+    TDM_TRY(add_slice(&compiler->wanted, options->manifest, &options->to[to_rank].slices[slice],
+                      slice, to_rank));
+    for (uint32_t i = 0; i < compiler->wanted.count; i++) {
+        TDM_TRY(serve_run(compiler, to_rank, &compiler->wanted.items[i]));
+    }
+    return TDM_OK;
+}
+
+/* Rectangles of whole blocks, or the scales of such. */
+static tdm_status serve_blocks(struct compiler *compiler, uint32_t to_rank,
+                               const struct item *item)
+{
+    const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
+    const struct tdm_tensor_info *tensor =
+        &compiler->options->manifest->tensors[wanted->tensor];
+    uint64_t missing = wanted->extent[0] * wanted->extent[1];
+    struct tdm__copy copy = {
+        .to_tensor = item->slice,
+        .convert = item->is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8,
+        .from_dtype = (uint8_t)tensor->dtype,
+        .to_dtype = item->is_scales ? TDM_F32 : TDM_F8_E4M3,
+    };
+
+    for (uint32_t i = compiler->firsts[wanted->tensor];
+         i < compiler->firsts[wanted->tensor + 1]; i++) {
+        const struct run *held = &compiler->held.items[i];
+
+        if (held->slice_offset != 0) {
+            continue; /* more of a slice that had its turn */
+        }
+        TDM_TRY(tdm__convert_rectangle(
+            tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &copy));
+        copy.from_rank = held->rank;
+        copy.from_tensor = held->slice;
+        copy.edge = held->rank == to_rank ? TDM__EDGE_SAME_GPU : TDM__EDGE_SAME_NODE;
+        if (copy.rows > 0) {
+            compiler->lasts[held->rank] = 0; /* rectangles stay as they are */
+            TDM_TRY(add_copy(compiler, &compiler->route->images[to_rank], &copy));
+            missing -= tdm__copy_elements(&copy);
+        }
+    }
+    return missing == 0 ? TDM_OK
+                        : tdm__fail(TDM_E_INVAL,
+                                    "tensor %s: %" PRIu64 " elements are in no rank's slices",
+                                    tensor->name, missing);
+}
+
 /* ---- windows ---------------------------------------------------------------------------- */
 
-static int compare_places(const void *a, const void *b, void *arg)
+static int compare_items(const void *a, const void *b)
 {
-    const struct tdm_slice *slices = arg;
-    uint64_t left = slice_offset(&slices[*(const uint32_t *)a]);
-    uint64_t right = slice_offset(&slices[*(const uint32_t *)b]);
+    const struct item *left = a;
+    const struct item *right = b;
 
-    return left < right ? -1 : left > right;
+    return left->begin < right->begin ? -1 : left->begin > right->begin;
+}
+
+/* In the order of the image.  Returns how many; there is room for two a slice. */
+static uint32_t list_items(const struct tdm__manifest *manifest,
+                           const struct tdm__layout *layout, struct item *items)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < layout->slices_count; i++) {
+        const struct tdm_slice *slice = &layout->slices[i];
+        uint64_t begin = offset_of(slice->address);
+        uint64_t scales_begin = offset_of(slice->scales);
+        uint64_t scales_bytes =
+            tdm__slice_scales_bytes(&manifest->tensors[slice->tensor], slice);
+
+        items[count++] =
+            (struct item){begin, begin + tdm__slice_bytes(manifest, slice), i, false};
+        if (scales_bytes > 0) {
+            items[count++] = (struct item){scales_begin, scales_begin + scales_bytes, i, true};
+        }
+    }
+    qsort(items, count, sizeof(*items), compare_items);
+    return count;
 }
 
 /* The window that has the slice from `begin` to `end`: the last one, or a new one. */
@@ -294,52 +400,59 @@ static struct tdm__route_window *find_window(const struct tdm__route_options *op
     return last;
 }
 
-static tdm_status check_place(const struct compiler *compiler, const struct tdm_slice *slice,
-                              uint64_t begin, uint64_t end, uint64_t end_before)
+static tdm_status check_place(const struct compiler *compiler, uint32_t to_rank,
+                              const struct item *item, uint64_t end_before)
 {
-    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
-    const char *name = tensor->name;
+    const struct tdm_slice *slice = &compiler->options->to[to_rank].slices[item->slice];
+    const char *name = compiler->options->manifest->tensors[slice->tensor].name;
+    enum tdm_dtype dtype =
+        item->is_scales ? TDM_F32 : wanted_dtype(compiler, to_rank, item->slice);
+    const char *what = item->is_scales ? "scales" : "a slice";
 
-    if (end < begin || end > compiler->options->image_bytes ||
-        begin % tdm_dtype_bytes(tensor->dtype) != 0) {
+    if (item->end < item->begin || item->end > compiler->options->image_bytes ||
+        item->begin % tdm_dtype_bytes(dtype) != 0) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: a slice from %" PRIu64 " to %" PRIu64
-                         " of weights of %" PRIu64 " bytes, or not aligned to its elements",
-                         name, begin, end, compiler->options->image_bytes);
+                         "tensor %s: %s from %" PRIu64 " to %" PRIu64 " of weights of %" PRIu64
+                         " bytes, or not aligned to its elements",
+                         name, what, item->begin, item->end, compiler->options->image_bytes);
     }
-    if (begin < end_before) {
+    if (item->begin < end_before) {
         return tdm__fail(TDM_E_INVAL,
-                         "tensor %s: a slice at %" PRIu64
+                         "tensor %s: %s at %" PRIu64
                          " of the weights, where another one ends at %" PRIu64,
-                         name, begin, end_before);
+                         name, what, item->begin, end_before);
     }
     return TDM_OK;
 }
 
+static tdm_status serve_item(struct compiler *compiler, uint32_t to_rank,
+                             const struct item *item)
+{
+    const struct tdm_slice *slice = &compiler->options->to[to_rank].slices[item->slice];
+    const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
+
+    memset(compiler->lasts, 0, compiler->options->from_count * sizeof(*compiler->lasts));
+    return tdm__slice_scales_bytes(tensor, slice) > 0
+               ? serve_blocks(compiler, to_rank, item)
+               : serve_elements(compiler, to_rank, item->slice);
+}
+
 /* Goes along the image. */
-static tdm_status serve_slices(struct compiler *compiler, uint32_t to_rank,
-                               const uint32_t *order, uint32_t *windows_count)
+static tdm_status serve_items(struct compiler *compiler, uint32_t to_rank,
+                              const struct item *items, uint32_t count, uint32_t *windows_count)
 {
     const struct tdm__route_options *options = compiler->options;
-    const struct tdm__layout *layout = &options->to[to_rank];
     struct tdm__route_image *image = &compiler->route->images[to_rank];
     uint64_t end = 0;
 
-    for (uint32_t i = 0; i < layout->slices_count; i++) {
-        const struct tdm_slice *slice = &layout->slices[order[i]];
-        uint64_t begin = slice_offset(slice);
-        uint64_t end_before = end;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct item *item = &items[i];
         struct tdm__route_window *window;
 
-        end = begin + tdm__slice_bytes(options->manifest, slice);
-        TDM_TRY(check_place(compiler, slice, begin, end, end_before));
-        window = find_window(options, image, windows_count, begin, end);
-        compiler->wanted.count = 0;
-        memset(compiler->lasts, 0, options->from_count * sizeof(*compiler->lasts));
-        TDM_TRY(add_slice(&compiler->wanted, options->manifest, slice, order[i], to_rank));
-        for (uint32_t k = 0; k < compiler->wanted.count; k++) {
-            TDM_TRY(serve_run(compiler, to_rank, &compiler->wanted.items[k]));
-        }
+        TDM_TRY(check_place(compiler, to_rank, item, end));
+        end = item->end;
+        window = find_window(options, image, windows_count, item->begin, end);
+        TDM_TRY(serve_item(compiler, to_rank, item));
         window->copies_count = image->copies_count - window->copies_first;
         if (compiler->route->window_bytes_max < end - window->begin) {
             compiler->route->window_bytes_max = end - window->begin;
@@ -352,25 +465,22 @@ static tdm_status serve_image(struct compiler *compiler, uint32_t to_rank)
 {
     const struct tdm__layout *layout = &compiler->options->to[to_rank];
     struct tdm__route_image *image = &compiler->route->images[to_rank];
-    size_t room = (size_t)layout->slices_count + 1;
-    uint32_t *order = calloc(room, sizeof(*order));
+    size_t room = 2 * (size_t)layout->slices_count + 1;
+    struct item *items = calloc(room, sizeof(*items));
     uint32_t windows_count = 0;
     tdm_status status = TDM_OK;
 
     compiler->copies_room = 0;
     image->windows = calloc(room, sizeof(*image->windows));
-    if (order == NULL || image->windows == NULL) {
+    if (items == NULL || image->windows == NULL) {
         status = tdm__fail(TDM_E_NOMEM, "a route of %zu slices", room);
     }
-    for (uint32_t i = 0; i < layout->slices_count && status == TDM_OK; i++) {
-        order[i] = i;
-    }
     if (status == TDM_OK) {
-        qsort_r(order, layout->slices_count, sizeof(*order), compare_places,
-                (void *)layout->slices);
-        status = serve_slices(compiler, to_rank, order, &windows_count);
+        uint32_t count = list_items(compiler->options->manifest, layout, items);
+
+        status = serve_items(compiler, to_rank, items, count, &windows_count);
     }
-    free(order);
+    free(items);
     if (compiler->route->windows_count < windows_count) {
         compiler->route->windows_count = windows_count;
     }
@@ -384,9 +494,8 @@ static tdm_status even_windows(struct tdm__route *route)
         struct tdm__route_image *image = &route->images[i];
         struct tdm__route_window *windows =
             calloc((size_t)route->windows_count + 1, sizeof(*windows));
-        uint32_t own = route->to[i].slices_count < route->windows_count
-                           ? route->to[i].slices_count
-                           : route->windows_count;
+        uint32_t room = 2 * route->to[i].slices_count; /* of which the last ones are empty */
+        uint32_t own = room < route->windows_count ? room : route->windows_count;
 
         if (windows == NULL) {
             return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " windows", route->windows_count);
@@ -408,7 +517,8 @@ static void add_cost(struct tdm__route *route, uint32_t to_rank, uint64_t *sent_
 
     for (uint32_t i = 0; i < image->copies_count; i++) {
         const struct tdm__copy *copy = &image->copies[i];
-        uint64_t bytes = tdm__copy_bytes(copy);
+        struct tdm__rows rows = tdm__convert_rows(copy);
+        uint64_t bytes = rows.count * rows.size_bytes;
 
         cost->edge_bytes[copy->edge] += bytes;
         cost->edge_copies[copy->edge]++;
@@ -521,7 +631,9 @@ const struct tdm_tensor_info *tdm__route_tensor(const struct tdm__route *route, 
 uint64_t tdm__route_image_offset(const struct tdm__route *route, uint32_t image,
                                  const struct tdm__copy *copy)
 {
-    return slice_offset(&route->to[image].slices[copy->to_tensor]) +
+    const struct tdm_slice *slice = &route->to[image].slices[copy->to_tensor];
+
+    return offset_of(copy->convert == TDM__CONVERT_SCALES ? slice->scales : slice->address) +
            copy->to_offset * tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
 }
 

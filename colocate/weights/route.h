@@ -40,7 +40,8 @@ struct tdm__route {
     uint32_t windows_count;          /* of each image; the last ones may be empty */
     uint64_t window_bytes_max;       /* room that a bucket needs */
     struct tdm__route_image *images; /* owned, one an engine rank */
-    struct tdm__reshard_cost cost;   /* trainer rank r and engine rank r share a GPU */
+    struct tdm__reshard_cost cost;   /* of what is written; trainer rank r and engine rank r
+                                        share a GPU */
 };
 
 struct tdm__route_options {

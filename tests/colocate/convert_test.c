@@ -1,0 +1,432 @@
+/* convert_test.c - what a route converts is what converting the whole tensor gives, bit for
+ * bit. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/convert.h"
+
+#include "colocate/plan/fp8.h"
+#include "colocate/weights/route.h"
+#include "runtime/mix.h"
+#include "tests/support/chance.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { BLOCK = 128, TENSORS = 3, RANKS_MAX = 3, ROOM_BYTES = 4 << 20, ROUNDS = 60 };
+
+/* One side: who has which part of each tensor where, from the beginning of its memory. */
+struct side {
+    uint32_t ranks;
+    struct tdm_slice slices[RANKS_MAX][TENSORS];
+    struct tdm__layout layouts[RANKS_MAX];
+    uint64_t ends[RANKS_MAX];
+    unsigned char *memory[RANKS_MAX]; /* owned */
+};
+
+struct world {
+    struct chance chance;
+    struct tdm_tensor_info infos[TENSORS];
+    struct tdm__manifest *manifest;
+    struct side from;
+    struct side to;
+    /* Each tensor as a whole: as trainers have it, and converted. */
+    unsigned char *truth[TENSORS];
+    uint16_t *halves[TENSORS];
+    uint8_t *codes[TENSORS];
+    float *scales[TENSORS];
+};
+
+static uint64_t blocks(uint64_t elements)
+{
+    return (elements + BLOCK - 1) / BLOCK;
+}
+
+static const void *offset(uint64_t bytes)
+{
+    const void *address;
+
+    memcpy(&address, &bytes, sizeof(address));
+    return address;
+}
+
+static uint64_t take(struct side *side, uint32_t rank, uint64_t size_bytes)
+{
+    uint64_t at = (side->ends[rank] + 255) / 256 * 256;
+
+    side->ends[rank] = at + size_bytes;
+    assert_true(side->ends[rank] <= ROOM_BYTES);
+    return at;
+}
+
+/* Values of all sizes, and some of the worst. */
+static float invent_value(uint64_t tensor, uint64_t element)
+{
+    static const uint32_t worst[] = {0, 0x80000000, 0x7f800000, 0x7fc00001, 1, 0x7f7fffff};
+    uint64_t mixed = tdm__mix(tensor + 1, element);
+    uint32_t bits = (uint32_t)mixed;
+    float value;
+
+    bits = mixed >> 40 == 0 ? worst[mixed % 6] : (bits & 0x8fffffff) | 0x30000000;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+static void invent_truth(struct world *world, uint32_t tensor)
+{
+    const struct tdm_tensor_info *info = &world->infos[tensor];
+    uint64_t elements = tdm_tensor_elements(info);
+    uint32_t columns = (uint32_t)info->shape[1];
+    uint64_t scales_count = blocks(info->shape[0]) * blocks(columns);
+
+    world->truth[tensor] = malloc(elements * sizeof(float));
+    world->halves[tensor] = malloc(elements * sizeof(uint16_t));
+    world->codes[tensor] = malloc(elements);
+    world->scales[tensor] = malloc(scales_count * sizeof(float));
+    for (uint64_t i = 0; i < elements; i++) {
+        float value = invent_value(tensor, i);
+
+        world->halves[tensor][i] = tdm__bf16_of(value);
+        if (info->dtype == TDM_F32) {
+            memcpy(world->truth[tensor] + i * sizeof(value), &value, sizeof(value));
+        } else {
+            memcpy(world->truth[tensor] + i * 2, &world->halves[tensor][i], 2);
+        }
+    }
+    tdm__fp8_quantize(&(struct tdm__matrix){world->truth[tensor], info->dtype,
+                                            (uint32_t)info->shape[0], columns, columns},
+                      &(struct tdm__fp8_matrix){world->codes[tensor], world->scales[tensor],
+                                                columns, (uint32_t)blocks(columns)});
+}
+
+/* Mostly a few blocks; sometimes wide. */
+static void invent_shape(struct world *world, uint64_t shape[TDM_DIMS_MAX])
+{
+    bool wide = chance_below(&world->chance, 8) == 0;
+
+    shape[0] = 1 + chance_below(&world->chance, wide ? 30 : 400);
+    shape[1] = (wide ? 8150U : 1U) + chance_below(&world->chance, 400);
+}
+
+static void invent_tensors(struct world *world)
+{
+    static const char *const names[TENSORS] = {"q_proj", "gate_up", "norm"};
+
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        world->infos[i] = (struct tdm_tensor_info){
+            .name = names[i],
+            .dtype = chance_below(&world->chance, 2) == 0 ? TDM_F32 : TDM_BF16,
+            .dims_count = 2};
+        invent_shape(world, world->infos[i].shape);
+        invent_truth(world, i);
+    }
+    TRY(tdm__manifest_create(world->infos, TENSORS, &world->manifest));
+}
+
+/* A place to cut [at, length): between blocks, or nearly anywhere. */
+static uint64_t cut(struct world *world, uint64_t at, uint64_t length, bool by_blocks)
+{
+    uint64_t end = at + chance_below(&world->chance, (uint32_t)(length - at) + 1);
+
+    end = by_blocks ? blocks(end) * BLOCK : end;
+    return end < length ? end : length;
+}
+
+/* Rows or columns for each rank; trainers may also have flat lists. */
+static void cut_tensor(struct world *world, struct side *side, uint32_t tensor, bool by_blocks)
+{
+    const struct tdm_tensor_info *info = &world->infos[tensor];
+    uint32_t dim = chance_below(&world->chance, 2);
+    bool flat = side == &world->from && dim == 0 && chance_below(&world->chance, 2) == 0;
+    uint64_t at = 0;
+
+    for (uint32_t rank = 0; rank < side->ranks; rank++) {
+        uint64_t end = rank + 1 == side->ranks ? info->shape[dim]
+                                               : cut(world, at, info->shape[dim], by_blocks);
+        struct tdm_slice slice = {.tensor = tensor, .extent = {info->shape[0], info->shape[1]}};
+        struct tdm__layout *layout = &side->layouts[rank];
+
+        if (end == at) {
+            continue;
+        }
+        slice.offset[dim] = at;
+        slice.extent[dim] = end - at;
+        if (flat) {
+            slice = (struct tdm_slice){.tensor = tensor,
+                                       .flat = 1,
+                                       .offset = {at * info->shape[1]},
+                                       .extent = {(end - at) * info->shape[1]}};
+        }
+        side->slices[rank][layout->slices_count++] = slice;
+        layout->slices = side->slices[rank];
+        at = end;
+    }
+}
+
+/* What each engine slice wants, and where it lies. */
+static void place_engine(struct world *world)
+{
+    for (uint32_t rank = 0; rank < world->to.ranks; rank++) {
+        for (uint32_t i = 0; i < world->to.layouts[rank].slices_count; i++) {
+            struct tdm_slice *slice = &world->to.slices[rank][i];
+            const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+            const enum tdm_dtype wanted[] = {0, TDM_BF16, TDM_F8_E4M3};
+
+            slice->dtype = wanted[slice->tensor];
+            slice->scales =
+                offset(take(&world->to, rank, tdm__slice_scales_bytes(info, slice)));
+            slice->address =
+                offset(take(&world->to, rank, tdm__slice_bytes(world->manifest, slice)));
+        }
+    }
+}
+
+static void copy_in(const struct world *world, const struct tdm_slice *slice, unsigned char *to)
+{
+    const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+    size_t bytes = tdm_dtype_bytes(info->dtype);
+    const unsigned char *truth = world->truth[slice->tensor];
+
+    if (slice->flat != 0) {
+        memcpy(to, truth + slice->offset[0] * bytes, slice->extent[0] * bytes);
+        return;
+    }
+    for (uint64_t row = 0; row < slice->extent[0]; row++) {
+        uint64_t first = (slice->offset[0] + row) * info->shape[1] + slice->offset[1];
+
+        memcpy(to + row * slice->extent[1] * bytes, truth + first * bytes,
+               slice->extent[1] * bytes);
+    }
+}
+
+static void place_trainers(struct world *world)
+{
+    for (uint32_t rank = 0; rank < world->from.ranks; rank++) {
+        for (uint32_t i = 0; i < world->from.layouts[rank].slices_count; i++) {
+            struct tdm_slice *slice = &world->from.slices[rank][i];
+            uint64_t at = take(&world->from, rank, tdm__slice_bytes(world->manifest, slice));
+
+            slice->address = offset(at);
+            copy_in(world, slice, world->from.memory[rank] + at);
+        }
+    }
+}
+
+/* Only the third tensor becomes FP8: only its cuts matter. */
+static struct world *world_open(uint64_t seed, bool by_blocks)
+{
+    struct world *world = calloc(1, sizeof(*world));
+
+    assert_non_null(world);
+    world->chance = chance_start("convert", seed);
+    world->from.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
+    world->to.ranks = 1 + chance_below(&world->chance, RANKS_MAX);
+    for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
+        world->from.memory[rank] = calloc(1, ROOM_BYTES);
+        world->to.memory[rank] = calloc(1, ROOM_BYTES);
+    }
+    invent_tensors(world);
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        cut_tensor(world, &world->from, i, by_blocks && i == TENSORS - 1);
+        cut_tensor(world, &world->to, i, i == TENSORS - 1);
+    }
+    place_engine(world);
+    place_trainers(world);
+    return world;
+}
+
+static void world_close(struct world *world)
+{
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        free(world->truth[i]);
+        free(world->halves[i]);
+        free(world->codes[i]);
+        free(world->scales[i]);
+    }
+    for (uint32_t rank = 0; rank < RANKS_MAX; rank++) {
+        free(world->from.memory[rank]);
+        free(world->to.memory[rank]);
+    }
+    tdm__manifest_destroy(world->manifest);
+    free(world);
+}
+
+static tdm_status make_route(const struct world *world, uint64_t window_bytes,
+                             struct tdm__route **route_out)
+{
+    const struct tdm__route_options options = {.manifest = world->manifest,
+                                               .from = world->from.layouts,
+                                               .from_count = world->from.ranks,
+                                               .to = world->to.layouts,
+                                               .to_count = world->to.ranks,
+                                               .image_bytes = ROOM_BYTES,
+                                               .window_bytes = window_bytes};
+
+    return tdm__route_create(&options, route_out);
+}
+
+/* As movers do it; the sums must be those of what then stands there. */
+static uint64_t run(struct world *world, const struct tdm__route *route)
+{
+    uint64_t written = 0;
+
+    for (uint32_t rank = 0; rank < route->to_count; rank++) {
+        const struct tdm__route_image *image = &route->images[rank];
+
+        for (uint32_t i = 0; i < image->copies_count; i++) {
+            const struct tdm__copy *copy = &image->copies[i];
+            const struct tdm_slice *from =
+                &world->from.slices[copy->from_rank][copy->from_tensor];
+            struct tdm__rows rows = tdm__convert_rows(copy);
+            const unsigned char *source = world->from.memory[copy->from_rank] +
+                                          (uintptr_t)from->address +
+                                          copy->from_offset * tdm_dtype_bytes(copy->from_dtype);
+            unsigned char *target =
+                world->to.memory[rank] + tdm__route_image_offset(route, rank, copy);
+            uint64_t sum = tdm__convert_copy(copy, source, target);
+
+            rows.from_pitch = rows.to_pitch;
+            assert_true(sum == tdm__sum_rows(&rows, target));
+            written += rows.count * rows.size_bytes;
+        }
+    }
+    return written;
+}
+
+/* Row by row against the whole tensor's. */
+static void check_rectangle(const void *found, const void *whole, const uint64_t place[4],
+                            uint64_t whole_columns, size_t bytes)
+{
+    for (uint64_t row = 0; row < place[2]; row++) {
+        uint64_t first = (place[0] + row) * whole_columns + place[1];
+
+        assert_memory_equal((const unsigned char *)found + row * place[3] * bytes,
+                            (const unsigned char *)whole + first * bytes, place[3] * bytes);
+    }
+}
+
+static void check_slice(const struct world *world, const struct tdm_slice *slice,
+                        const unsigned char *memory)
+{
+    const struct tdm_tensor_info *info = &world->infos[slice->tensor];
+    enum tdm_dtype dtype = tdm__slice_dtype(info, slice);
+    const uint64_t place[4] = {slice->offset[0], slice->offset[1], slice->extent[0],
+                               slice->extent[1]};
+    const uint64_t of_blocks[4] = {place[0] / BLOCK, place[1] / BLOCK, blocks(place[2]),
+                                   blocks(place[3])};
+    const void *whole = world->truth[slice->tensor];
+
+    if (dtype != info->dtype) {
+        whole = dtype == TDM_BF16 ? (const void *)world->halves[slice->tensor]
+                                  : (const void *)world->codes[slice->tensor];
+    }
+    check_rectangle(memory + (uintptr_t)slice->address, whole, place, info->shape[1],
+                    tdm_dtype_bytes(dtype));
+    if (dtype == TDM_F8_E4M3) {
+        check_rectangle(memory + (uintptr_t)slice->scales, world->scales[slice->tensor],
+                        of_blocks, blocks(info->shape[1]), sizeof(float));
+    }
+}
+
+static void check_all(const struct world *world)
+{
+    for (uint32_t rank = 0; rank < world->to.ranks; rank++) {
+        for (uint32_t i = 0; i < world->to.layouts[rank].slices_count; i++) {
+            check_slice(world, &world->to.slices[rank][i], world->to.memory[rank]);
+        }
+    }
+}
+
+static void parts_are_those_of_the_whole_converted(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        const uint64_t windows[] = {0, 20000, 300000};
+        struct world *world = world_open(seed, true);
+        struct tdm__route *route;
+
+        TRY(make_route(world, windows[seed % 3], &route));
+        assert_true(run(world, route) == route->cost.written_bytes);
+        assert_true(route->cost.written_bytes ==
+                    route->cost.edge_bytes[TDM__EDGE_SAME_GPU] +
+                        route->cost.edge_bytes[TDM__EDGE_SAME_NODE]);
+        check_all(world);
+        tdm__route_destroy(route);
+        world_close(world);
+    }
+}
+
+/* Cut anywhere, a trainer rank may have a part of a block: that is refused by name, and what is
+ * not refused is right. */
+static void a_block_that_trainers_share_is_refused_by_name(void **state)
+{
+    int refused = 0;
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = world_open(seed, false);
+        struct tdm__route *route;
+
+        if (make_route(world, 0, &route) == TDM_OK) {
+            (void)run(world, route);
+            check_all(world);
+            tdm__route_destroy(route);
+        } else {
+            assert_non_null(strstr(tdm_error_detail(), "tensor norm: trainer ranks share"));
+            refused++;
+        }
+        world_close(world);
+    }
+    assert_in_range(refused, ROUNDS / 10, ROUNDS * 9 / 10);
+}
+
+static void assert_refused(const struct tdm_tensor_info *info, const struct tdm_slice *slice,
+                           const char *words)
+{
+    assert_int_equal(tdm__convert_check(info, slice), TDM_E_INVAL);
+    if (strstr(tdm_error_detail(), words) == NULL) {
+        fail_msg("\"%s\" does not say \"%s\"", tdm_error_detail(), words);
+    }
+}
+
+static void what_cannot_become_that_is_refused_by_name(void **state)
+{
+    struct tdm_tensor_info info = {
+        .name = "w", .dtype = TDM_BF16, .dims_count = 2, .shape = {300, 256}};
+    struct tdm_slice slice = {.extent = {300, 256}, .dtype = TDM_F8_E4M3};
+
+    (void)state;
+    TRY(tdm__convert_check(&info, &slice));
+    slice.extent[0] = 200;
+    assert_refused(&info, &slice, "tensor w: a slice from 0 to 200 of dimension 0 (300) cuts");
+    slice.offset[0] = 128;
+    slice.extent[0] = 172;
+    TRY(tdm__convert_check(&info, &slice));
+    slice.flat = 1;
+    assert_refused(&info, &slice, "tensor w: only boxes of matrices");
+    slice.flat = 0;
+    slice.dtype = TDM_F32;
+    assert_refused(&info, &slice, "tensor w: BF16 does not become F32");
+    info.dtype = TDM_I32;
+    slice.dtype = TDM_BF16;
+    assert_refused(&info, &slice, "tensor w: I32 does not become BF16");
+    slice.dtype = TDM_I32;
+    TRY(tdm__convert_check(&info, &slice));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(parts_are_those_of_the_whole_converted),
+        cmocka_unit_test(a_block_that_trainers_share_is_refused_by_name),
+        cmocka_unit_test(what_cannot_become_that_is_refused_by_name),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
