@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/mover.h"
 
+#include "colocate/plan/fp8.h"
 #include "tests/support/weight_world.h"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { WINDOW_BYTES = 4096, GAP_BYTES = 64, WAIT_MS = 5000 };
+enum { HALVED = 0, QUANTIZED = 1, WINDOW_BYTES = 4096, GAP_BYTES = 64, WAIT_MS = 5000 };
 
 struct movers {
     struct weight_world *world;
@@ -29,21 +30,42 @@ struct movers {
     bool engine_is_absent;
 };
 
-/* Tensor behind tensor, with nothing between them here and there. */
+/* What the engine wants: the first tensor in halves, the second by blocks with scales, and the
+ * others as they are. */
+static struct tdm_slice wish(const struct tdm_tensor_info *info, uint32_t tensor)
+{
+    struct tdm_slice slice = {
+        .tensor = tensor, .flat = 1, .extent = {tdm_tensor_elements(info)}};
+
+    if (tensor == QUANTIZED) {
+        slice = (struct tdm_slice){
+            .tensor = tensor, .extent = {info->shape[0], info->shape[1]}, .dtype = TDM_F8_E4M3};
+    } else if (tensor == HALVED) {
+        slice.dtype = TDM_BF16;
+    }
+    return slice;
+}
+
+static uint64_t after(uint64_t at, uint64_t size_bytes)
+{
+    return (at + size_bytes + GAP_BYTES) / GAP_BYTES * GAP_BYTES;
+}
+
+/* Tensor behind tensor, with nothing between them here and there; the scales at the end. */
 static void place_tensors(struct movers *m)
 {
     char *base = tdm_region_address(m->world->weights);
     uint64_t at = GAP_BYTES;
 
     for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
-        m->offsets[i] = (struct tdm_slice){
-            .tensor = i, .flat = 1, .extent = {tdm_tensor_elements(&m->world->infos[i])}};
+        m->offsets[i] = wish(&m->world->infos[i], i);
         m->slices[i] = m->offsets[i];
         memcpy(&m->offsets[i].address, &at, sizeof(at));
         m->slices[i].address = base + at;
-        at += tdm_tensor_bytes(&m->world->infos[i]) + GAP_BYTES;
-        at = at / GAP_BYTES * GAP_BYTES;
+        at = after(at, tdm__slice_bytes(m->world->manifest, &m->slices[i]));
     }
+    memcpy(&m->offsets[QUANTIZED].scales, &at, sizeof(at));
+    m->slices[QUANTIZED].scales = base + at;
     m->layout = (struct tdm__layout){m->offsets, WORLD_TENSORS};
 }
 
@@ -188,6 +210,27 @@ static void give_up(struct movers *m)
     TRY(tdm__mover_pause(m->movers[0]));
 }
 
+static void put_wanted(const struct movers *m, uint32_t tensor, unsigned char *wanted)
+{
+    const struct tdm_tensor_info *info = &m->world->infos[tensor];
+    const struct tdm_slice *slice = &m->offsets[tensor];
+    const unsigned char *truth = m->world->truth + m->world->offsets[tensor];
+    unsigned char *place = wanted + (uintptr_t)slice->address;
+    uint32_t columns = (uint32_t)info->shape[1];
+
+    if (tensor == HALVED) {
+        tdm__bf16_cast((uint16_t *)(void *)place, truth, tdm_tensor_elements(info));
+    } else if (tensor == QUANTIZED) {
+        float *scales = (float *)(void *)(wanted + (uintptr_t)slice->scales);
+
+        tdm__fp8_quantize(&(struct tdm__matrix){truth, info->dtype, (uint32_t)info->shape[0],
+                                                columns, columns},
+                          &(struct tdm__fp8_matrix){place, scales, columns, 1});
+    } else {
+        memcpy(place, truth, tdm_tensor_bytes(info));
+    }
+}
+
 /* Every tensor, and zeros between them. */
 static bool serves_truth(const struct movers *m)
 {
@@ -198,8 +241,7 @@ static bool serves_truth(const struct movers *m)
 
     assert_non_null(wanted);
     for (uint32_t i = 0; i < WORLD_TENSORS; i++) {
-        memcpy(wanted + (uintptr_t)m->offsets[i].address,
-               m->world->truth + m->world->offsets[i], tdm_tensor_bytes(&m->world->infos[i]));
+        put_wanted(m, i, wanted);
     }
     same = memcmp(weights, wanted, size_bytes) == 0;
     free(wanted);
