@@ -85,7 +85,20 @@ static tdm_status call_engines(struct tdm__controller *controller, bool serving,
 /* What an update will move, before the first one. */
 static void show_cost(struct tdm__controller *controller, const struct tdm__weight_cost *cost)
 {
+    const struct tdm__trace_argument arguments[] = {
+        {.name = "same_gpu_bytes", .number = (double)cost->same_gpu_bytes},
+        {.name = "other_gpu_bytes", .number = (double)cost->other_gpu_bytes},
+        {.name = "buckets", .number = (double)cost->buckets_count},
+    };
+    const struct tdm__trace_event event = {.name = "update plan",
+                                           .category = "job",
+                                           .begin_ns = tdm__clock_ns(),
+                                           .end_ns = tdm__clock_ns(),
+                                           .arguments = arguments,
+                                           .arguments_count = 3};
     char text[TDM__BANNER_BYTES];
+
+    tdm__trace_event(controller->trace, &event);
 
     if (!controller->crew.by_parts || controller->progress.stream == NULL) {
         return;
@@ -569,10 +582,9 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
 
     for (uint32_t i = 0; tdm__span_read(spans, i, &span); i++) {
         char checksum[24];
-        struct tdm__trace_argument arguments[2] = {
-            {.name = "bytes", .number = (double)span.bytes},
-            {.name = "checksum", .text = checksum},
-        };
+        struct tdm__trace_argument arguments[4] = {
+            {.name = "bytes", .number = (double)span.bytes}};
+        uint32_t count = 1;
         struct tdm__trace_event event = {
             .name = span.name,
             .category = process == TRACE_PROCESS_TRAINER ? "trainer" : "engine",
@@ -580,11 +592,18 @@ static void trace_spans(struct tdm__controller *controller, uint32_t process, ui
             .thread = thread,
             .begin_ns = span.begin_ns,
             .end_ns = span.end_ns,
-            .arguments = arguments,
-            .arguments_count = span.checksum != 0 ? 2 : 1};
+            .arguments = arguments};
 
         (void)snprintf(checksum, sizeof(checksum), "%016llx",
                        (unsigned long long)span.checksum);
+        if (span.checksum != 0) {
+            arguments[count++] = (struct tdm__trace_argument){"checksum", checksum, 0};
+        }
+        if (span.from[0] != '\0') {
+            arguments[count++] = (struct tdm__trace_argument){"from", span.from, 0};
+            arguments[count++] = (struct tdm__trace_argument){"to", span.to, 0};
+        }
+        event.arguments_count = count;
         tdm__trace_event(trace, &event);
         trace_memory(controller, process, thread, &span);
     }

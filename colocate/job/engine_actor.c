@@ -202,7 +202,8 @@ static tdm_status stage_here(struct engine *engine, const tdm_value *list)
     tdm__step("engine.stage");
     TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
     tdm__step("engine.staged");
-    tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns, bytes.size_bytes,
+    tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
+                   tdm__receiver_staged_bytes(engine->receiver),
                    tdm__checksum_tensor(bytes.data, bytes.size_bytes));
     return TDM_OK;
 }

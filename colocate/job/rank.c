@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,19 +128,25 @@ void tdm__rank_addresses(struct tdm__rank *rank, void *addresses[TDM_RANK_REGION
     }
 }
 
-static void add_span(struct tdm__rank *rank, const char *what, const tdm_region *region,
-                     int64_t begin_ns)
+/* Contents that are dropped come from nowhere and go there: only the memory moves. */
+static void add_span(struct tdm__rank *rank, bool resumed, const tdm_region *region,
+                     bool has_host_copy, int64_t begin_ns)
 {
-    char name[TDM__SPAN_NAME_BYTES];
+    const char *away = has_host_copy ? "host" : "nowhere";
+    struct tdm__span span = {.begin_ns = begin_ns, .bytes = tdm_region_size(region)};
 
-    (void)snprintf(name, sizeof(name), "%s %s", what, tdm_region_tag(region));
-    tdm__spans_add(&rank->spans, name, begin_ns, tdm_region_size(region), 0);
+    (void)snprintf(span.name, sizeof(span.name), "%s %s", resumed ? "resume" : "pause",
+                   tdm_region_tag(region));
+    (void)snprintf(span.from, sizeof(span.from), "%s", resumed ? away : "device");
+    (void)snprintf(span.to, sizeof(span.to), "%s", resumed ? "device" : away);
+    tdm__spans_add_move(&rank->spans, &span);
 }
 
 tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag)
 {
     for (uint32_t i = 0; i < rank->memory_count; i++) {
         tdm_region *region = rank->memory[i];
+        bool has_host_copy = tdm_region_contents(region) != NULL;
         int64_t begin_ns = tdm__clock_ns();
 
         if (tdm_region_is_resident(region) ||
@@ -147,7 +154,7 @@ tdm_status tdm__rank_resume(struct tdm__rank *rank, const char *tag)
             continue;
         }
         TDM_TRY(tdm_region_resume(region, RESUME_MS));
-        add_span(rank, "resume", region, begin_ns);
+        add_span(rank, true, region, has_host_copy, begin_ns);
     }
     return TDM_OK;
 }
@@ -162,7 +169,7 @@ tdm_status tdm__rank_pause(struct tdm__rank *rank)
             continue;
         }
         TDM_TRY(tdm_region_pause(region));
-        add_span(rank, "pause", region, begin_ns);
+        add_span(rank, false, region, tdm_region_contents(region) != NULL, begin_ns);
     }
     return TDM_OK;
 }

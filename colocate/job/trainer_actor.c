@@ -423,7 +423,12 @@ static tdm_status give_bucket(tdm_call *call, void *self)
     tdm__step("trainer.give_bucket");
     TDM_TRY(started(trainer));
     if (trainer->mover != NULL) {
-        return tdm__mover_pause(trainer->mover);
+        const tdm_region *bucket = tdm__mover_bucket(trainer->mover);
+
+        TDM_TRY(tdm__mover_pause(trainer->mover));
+        tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
+                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
+        return TDM_OK;
     }
     TDM_TRY(tdm__sender_pause(trainer->sender));
     tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
@@ -621,11 +626,29 @@ static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *upd
     return status;
 }
 
+/* A line for the engine ranks on this rank's GPU, and one for all others. */
+static void note_written(struct trainer *trainer, uint32_t window, int64_t begin_ns)
+{
+    static const char *const ends[TDM__EDGES_COUNT] = {"same GPU", "other GPUs", "other nodes"};
+    const struct tdm__moved *moved = tdm__mover_moved(trainer->mover);
+    struct tdm__span span = {.begin_ns = begin_ns};
+
+    (void)snprintf(span.name, sizeof(span.name), "write bucket %u", window);
+    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", trainer->rank.context.rank);
+    for (uint32_t edge = 0; edge < TDM__EDGES_COUNT; edge++) {
+        if (moved->bytes[edge] > 0) {
+            (void)snprintf(span.to, sizeof(span.to), "%s", ends[edge]);
+            span.bytes = moved->bytes[edge];
+            span.checksum = moved->sums[edge];
+            tdm__spans_add_move(&trainer->rank.spans, &span);
+        }
+    }
+}
+
 static tdm_status move_window(struct trainer *trainer, const struct tdm__id *update,
                               uint64_t epoch, uint32_t window)
 {
     int64_t begin_ns = tdm__clock_ns();
-    char name[TDM__SPAN_NAME_BYTES];
     tdm_status status;
 
     tdm__step("trainer.write");
@@ -634,8 +657,7 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
     if (status != TDM_OK) {
         return give_up(trainer, status);
     }
-    (void)snprintf(name, sizeof(name), "write bucket %u", window);
-    tdm__spans_add(&trainer->rank.spans, name, begin_ns, 0, 0);
+    note_written(trainer, window, begin_ns);
     if (tells_engine(trainer)) {
         status = tell_engine(trainer, update, epoch, window);
     }

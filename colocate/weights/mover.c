@@ -5,6 +5,7 @@
 #include "colocate/weights/convert.h"
 #include "colocate/weights/handle.h"
 #include "runtime/error.h"
+#include "runtime/mix.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ struct tdm__mover {
     uint32_t *nexts;
     struct tdm__tensor_record *records;
     void *description;
+    struct tdm__moved moved;
     struct tdm__hash contents;
     uint64_t exports_count;
 };
@@ -269,6 +271,14 @@ void tdm__mover_close(struct tdm__mover *mover)
 
 /* ---- write ------------------------------------------------------------------------------ */
 
+static void count_copy(struct tdm__moved *moved, const struct tdm__copy *copy, uint64_t sum)
+{
+    const struct tdm__rows rows = tdm__convert_rows(copy);
+
+    moved->bytes[copy->edge] += rows.count * rows.size_bytes;
+    moved->sums[copy->edge] = tdm__mix(moved->sums[copy->edge], sum);
+}
+
 /* To NULL: only sums, so that what members vote for does not depend on who is there. */
 static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__copy *copy,
                            char *to)
@@ -295,8 +305,12 @@ static uint32_t write_image(struct tdm__mover *mover, uint32_t image_index, uint
             uint64_t at = tdm__route_image_offset(route, image_index, copy);
 
             at -= mover->options.in_place ? 0 : about->begin;
-            mover->own_sums[sums_count++] =
+            mover->own_sums[sums_count] =
                 write_copy(mover, copy, address == NULL ? NULL : address + at);
+            if (address != NULL) {
+                count_copy(&mover->moved, copy, mover->own_sums[sums_count]);
+            }
+            sums_count++;
         }
     }
     return sums_count;
@@ -308,6 +322,7 @@ tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
     size_t each = mover->shares_max[window] * sizeof(uint64_t);
     uint32_t count = 0;
 
+    mover->moved = (struct tdm__moved){.bytes = {0}};
     for (uint32_t i = 0; i < route->to_count; i++) {
         count = write_image(mover, i, window, count);
     }
@@ -316,6 +331,11 @@ tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
     mover->contents = tdm__checksum_contents(&mover->contents, mover->sums,
                                              mover->shares_max[window] * route->from_count);
     return TDM_OK;
+}
+
+const struct tdm__moved *tdm__mover_moved(const struct tdm__mover *mover)
+{
+    return &mover->moved;
 }
 
 struct tdm__hash tdm__mover_contents(const struct tdm__mover *mover)

@@ -55,6 +55,13 @@ tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *u
                                uint64_t epoch, uint32_t window, uint32_t engine_rank,
                                struct tdm_bytes *bytes_out);
 
+/* What this rank wrote into the window last written, as it was counted then. */
+struct tdm__moved {
+    uint64_t bytes[TDM__EDGES_COUNT]; /* by enum tdm__edge */
+    uint64_t sums[TDM__EDGES_COUNT];  /* the copies' sums, mixed */
+};
+const struct tdm__moved *tdm__mover_moved(const struct tdm__mover *mover);
+
 /* What members vote for: all sums of the windows since open, the same on every rank. */
 struct tdm__hash tdm__mover_contents(const struct tdm__mover *mover);
 

@@ -35,6 +35,7 @@ struct tdm__receiver {
     bool verified;                 /* one update was, in full */
     struct import imports[IMPORTS_MAX];
     uint32_t imports_count;
+    uint64_t staged_bytes; /* in the last bucket */
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -352,12 +353,34 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
     return load_records(receiver, handles);
 }
 
+static uint64_t bytes_of(const struct tdm__handles *handles)
+{
+    uint64_t size_bytes = 0;
+
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        const struct tdm__tensor_record *record = &handles->tensors[i];
+        uint64_t elements = 1;
+
+        for (uint32_t dim = 0; dim < record->dims_count; dim++) {
+            elements *= record->shape[dim];
+        }
+        size_bytes += elements * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+    }
+    return size_bytes;
+}
+
+uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver)
+{
+    return receiver->staged_bytes;
+}
+
 tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes)
 {
     struct tdm__handles handles;
     tdm_status status;
 
     TDM_TRY(tdm__handles_decode(bytes, &handles));
+    receiver->staged_bytes = bytes_of(&handles);
     status = stage_decoded(receiver, &handles);
     tdm__handles_fini(&handles);
     return status;

@@ -59,6 +59,9 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
  * sender's is TDM_E_CHECKSUM, by name. */
 tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
+/* Bytes of the tensors and parts in the bucket last staged. */
+uint64_t tdm__receiver_staged_bytes(const struct tdm__receiver *receiver);
+
 /* A bucket of parts is refused (TDM_E_STATE) if it, or one after it, has come before.  Its
  * storage is a block to be copied from, or this rank's shadow, into which others have written.
  */

@@ -45,6 +45,10 @@ static void spans_come_out_in_order_and_once(void **state)
     (void)state;
     tdm__spans_add(&spans, "pause weights", begin_ns, UINT64_MAX, 0);
     tdm__spans_add(&spans, "a name of more than thirty-one bytes", begin_ns, 0, 0xfeedU);
+    tdm__spans_add_move(
+        &spans,
+        &(struct tdm__span){
+            .name = "pause kv", .begin_ns = 5, .bytes = 7, .from = "device", .to = "host"});
     document = written();
     assert_true(tdm__span_read(tdm_document_root(document), 0, &span));
     assert_string_equal(span.name, "pause weights");
@@ -53,7 +57,13 @@ static void spans_come_out_in_order_and_once(void **state)
     assert_true(tdm__span_read(tdm_document_root(document), 1, &span));
     assert_string_equal(span.name, "a name of more than thirty-one ");
     assert_true(span.bytes == 0 && span.checksum == 0xfeedU);
-    assert_false(tdm__span_read(tdm_document_root(document), 2, &span));
+    assert_string_equal(span.from, "");
+    assert_true(tdm__span_read(tdm_document_root(document), 2, &span));
+    assert_string_equal(span.name, "pause kv");
+    assert_true(span.bytes == 7 && span.begin_ns == 5 && span.end_ns > 5);
+    assert_string_equal(span.from, "device");
+    assert_string_equal(span.to, "host");
+    assert_false(tdm__span_read(tdm_document_root(document), 3, &span));
     tdm_document_destroy(document);
     document = written();
     assert_int_equal(tdm_value_count(tdm_document_root(document)), 0);

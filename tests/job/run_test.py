@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-from support import (ENDLESS, SHORT, finish, main, numbers_of, require, steps_of, wait_for, wait_for_note)
+from support import (ENDLESS, JOB, SHORT, finish, main, numbers_of, require, steps_of, wait_for, wait_for_note)
 
 DIFFERENCE_MAX = 5e-5
 DIFFERENCE_MEAN = 1e-6
@@ -73,6 +73,65 @@ def the_trace_has_every_phase_on_every_row(world):
         require(len(found) == rows, f"{process}: {len(found)} rows of {rows}")
         for row in found:
             require(wanted <= seen[row], f"{row}: no {sorted(wanted - seen[row])} among {sorted(seen[row])}")
+
+
+def plan_of(world, *settings):
+    process = world.tandem("plan", JOB, f"job.library={world.library()}", *settings, "--json")
+    code, out, err = finish(process)
+    require(code == 0, f"tandem plan: exit code {code}: {err}")
+    return {moment["name"]: moment["gpus"] for moment in json.loads(out)["moments"]}
+
+
+def require_equal(found, wanted, what):
+    require(found == wanted, f"{what}: the trace has {found} bytes, the plan {wanted}")
+
+
+def the_bytes_of_updates_are_the_plan_s(world, *settings):
+    code, _, err = world.run("--out", "out", *SHORT, *settings)
+    require(code == 0, f"exit code {code}: {err}")
+    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    plan = next(event["args"] for event in events if event["name"] == "update plan")
+    updates = sum(event["name"] == "flip" for event in events) // 4
+    moved = {"same GPU": 0, "other GPUs": 0}
+    staged = 0
+    for event in events:
+        if event["name"].startswith("write bucket"):
+            require(event["args"]["from"] == f"trainer/{event['tid']}" and event["args"]["checksum"],
+                    f"not whose bytes these are: {event}")
+            moved[event["args"]["to"]] += event["args"]["bytes"]
+        elif event["name"] == "stage bucket":
+            staged += event["args"]["bytes"]
+    require(updates == 5 and plan["same_gpu_bytes"] > 0, f"{updates} updates of {plan}")
+    require_equal(moved["same GPU"], updates * plan["same_gpu_bytes"], "on the same GPU")
+    require_equal(moved["other GPUs"], updates * plan["other_gpu_bytes"], "to other GPUs")
+    require_equal(staged, sum(moved.values()), "staged by engines (beside what was written)")
+    return events
+
+
+def the_memory_that_comes_and_goes_is_the_plan_s(world, *settings):
+    events = the_bytes_of_updates_are_the_plan_s(world, *settings)
+    plan = plan_of(world, *SHORT, *settings)
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    for process, bytes_of in (("trainer", "trainer_bytes"), ("engines", "engine_bytes")):
+        for row in range(4):
+            resident, most = 0, 0
+            turns = [event for event in events if event["ph"] == "X" and names[event["pid"]] == process
+                     and event["tid"] == row and event["name"].startswith(("resume ", "pause "))]
+            for event in sorted(turns, key=lambda event: event["ts"] + event["dur"]):
+                resident += event["args"]["bytes"] * (1 if event["name"].startswith("resume ") else -1)
+                require(resident >= 0, f"{process} {row}: more is paused than was resumed: {event}")
+                most = max(most, resident)
+            wanted = [moment[row][bytes_of] for moment in plan.values()]
+            require_equal(most, max(wanted), f"{process} {row} at most")
+            require_equal(resident, plan["ROLLOUT"][row][bytes_of], f"{process} {row} at the end")
+
+
+def the_trace_balances_where_engines_are_written_to(world):
+    the_memory_that_comes_and_goes_is_the_plan_s(world, "update.mode=donate")
+
+
+def the_trace_balances_where_engines_copy(world):
+    the_memory_that_comes_and_goes_is_the_plan_s(world, "update.mode=copy")
 
 
 def a_resumed_run_has_the_same_numbers(world):
@@ -184,7 +243,9 @@ def a_terminal_gets_a_live_bar(world):
 if __name__ == "__main__":
     sys.exit(main([a_pipe_gets_one_plain_line_a_step, engines_agree_with_the_trainer_at_every_step,
                    they_agree_also_by_way_of_the_disk,
-                   the_trace_has_every_phase_on_every_row, a_resumed_run_has_the_same_numbers,
+                   the_trace_has_every_phase_on_every_row,
+                   the_trace_balances_where_engines_are_written_to, the_trace_balances_where_engines_copy,
+                   a_resumed_run_has_the_same_numbers,
                    a_checkpoint_is_found_where_a_kill_left_it, without_updates_engines_stay_as_they_were,
                    ctrl_c_finishes_the_step_and_saves, ctrl_c_twice_leaves_in_the_middle_of_a_step,
                    ctrl_c_while_nothing_can_be_saved_says_so,
