@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void tdm__spans_add_move(struct tdm__spans *spans, const struct tdm__span *span)
 {
@@ -18,12 +19,23 @@ void tdm__spans_add_move(struct tdm__spans *spans, const struct tdm__span *span)
     added->end_ns = tdm__clock_ns();
 }
 
+static void set_ends(struct tdm__span *span, const char *from, const char *to)
+{
+    (void)snprintf(span->from, sizeof(span->from), "%s", from);
+    (void)snprintf(span->to, sizeof(span->to), "%s", to);
+}
+
 void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns,
                     uint64_t bytes, uint64_t checksum)
 {
     struct tdm__span span = {.begin_ns = begin_ns, .bytes = bytes, .checksum = checksum};
 
     (void)snprintf(span.name, sizeof(span.name), "%s", name);
+    if (strncmp(name, "resume ", 7) == 0) {
+        set_ends(&span, "nowhere", "device");
+    } else if (strncmp(name, "pause ", 6) == 0) {
+        set_ends(&span, "device", "nowhere");
+    }
     tdm__spans_add_move(spans, &span);
 }
 

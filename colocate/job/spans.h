@@ -24,6 +24,7 @@ struct tdm__spans {
     struct tdm__span all[TDM__SPANS_MAX];
 };
 
+/* "resume …" and "pause …" are of memory that comes and goes without its contents. */
 void tdm__spans_add(struct tdm__spans *spans, const char *name, int64_t begin_ns,
                     uint64_t bytes, uint64_t checksum);
 /* The same for bytes that went from one place to another; `span` has all but the end. */

@@ -95,13 +95,14 @@ static void assert_told(const char *words)
 
 /* The trainer itself refuses answers of other weights than its own, so a job that ends well has
  * served every version to every step. */
-static void assert_every_step_is_answered(const char *mode)
+static void assert_every_step_is_answered(const char *mode, const char *more)
 {
+    const char *const settings[] = {mode, more};
     struct tdm__checkpoint_state saved;
     char line[128];
     char out[128];
 
-    assert_int_equal(run("whole", NULL, &mode, 1), TDM_OK);
+    assert_int_equal(run("whole", NULL, settings, more == NULL ? 1 : 2), TDM_OK);
     read_line("whole/checkpoint/rank-0", line);
     assert_string_equal(line, "3: 1 2 3");
     read_line("whole/checkpoint/rank-1", line);
@@ -119,9 +120,16 @@ static void assert_every_step_is_answered(const char *mode)
 static void every_step_is_answered_by_the_weights_before_it(void **state)
 {
     (void)state;
-    assert_every_step_is_answered("update.mode=names");
-    assert_every_step_is_answered("update.mode=copy");
-    assert_every_step_is_answered("update.mode=donate");
+    assert_every_step_is_answered("update.mode=names", NULL);
+    assert_every_step_is_answered("update.mode=copy", NULL);
+    assert_every_step_is_answered("update.mode=donate", NULL);
+}
+
+static void engines_may_keep_weights_in_another_dtype(void **state)
+{
+    (void)state;
+    assert_every_step_is_answered("update.mode=copy", "engine.halve=1");
+    assert_every_step_is_answered("update.mode=donate", "engine.halve=1");
 }
 
 static void a_resumed_job_goes_on_with_higher_versions(void **state)
@@ -246,6 +254,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_is_answered_by_the_weights_before_it),
+        cmocka_unit_test(engines_may_keep_weights_in_another_dtype),
         cmocka_unit_test(a_resumed_job_goes_on_with_higher_versions),
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
         cmocka_unit_test(a_step_that_fails_ends_the_job_with_its_words),

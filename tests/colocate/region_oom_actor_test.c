@@ -179,7 +179,8 @@ static void an_actor_survives_any_failed_allocation_of_a_resume(void **state)
         assert_true(one_node_used_bytes(runtime) == 0);
     }
     print_message("%llu allocations\n", (unsigned long long)count);
-    assert_true(count >= (STARVES_HEAP ? 7 : 2)); /* a list, and three for each block: calls need none */
+    assert_true(count >=
+                (STARVES_HEAP ? 7 : 2)); /* a list, and three for each block: calls need none */
     TRY(tdm_actor_kill(actor, CALL_MS));
     tdm_actor_destroy(actor);
 }

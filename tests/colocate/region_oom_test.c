@@ -22,10 +22,10 @@
 
 enum { REGIONS = 3, PAGE_BYTES = 4096, TAKEN = 4, CU_NO_MEMORY = 2 };
 
-/* The first has two blocks: of 64 MiB, and what is left. */
+/* The second has two blocks: of 64 MiB, and what is left. */
 static const struct tdm_region_options specs[REGIONS] = {
-    {.tag = "weights", .size_bytes = 66 * MIB, .policy = TDM_REGION_KEEP},
-    {.tag = "kv_cache", .size_bytes = 2 * MIB, .policy = TDM_REGION_DROP},
+    {.tag = "weights", .size_bytes = 2 * MIB, .policy = TDM_REGION_KEEP},
+    {.tag = "kv_cache", .size_bytes = 66 * MIB, .policy = TDM_REGION_DROP},
     {.tag = "optimizer", .size_bytes = 4 * MIB, .policy = TDM_REGION_KEEP},
 };
 

@@ -52,6 +52,8 @@ static void spans_come_out_in_order_and_once(void **state)
     document = written();
     assert_true(tdm__span_read(tdm_document_root(document), 0, &span));
     assert_string_equal(span.name, "pause weights");
+    assert_string_equal(span.from, "device");
+    assert_string_equal(span.to, "nowhere");
     assert_true(span.begin_ns == begin_ns && span.end_ns >= begin_ns);
     assert_true(span.bytes == UINT64_MAX && span.checksum == 0);
     assert_true(tdm__span_read(tdm_document_root(document), 1, &span));

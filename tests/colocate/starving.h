@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -58,15 +57,9 @@ static inline bool is_refused(const char *call, const void *caller)
     return true;
 }
 
-#define IS_REFUSED() is_refused(__func__, __builtin_return_address(0))
-#define OVERRIDES    __attribute__((visibility("default"), noinline))
-
-/* The C library's. */
-#define NEXT(name)                                                                             \
-    static __typeof__(name) *next;                                                             \
-    if (next == NULL) {                                                                        \
-        *(void **)&next = dlsym(RTLD_NEXT, #name);                                             \
-    }
+#define IS_REFUSED(name) is_refused(name, __builtin_return_address(0))
+/* The name that the linker knows; the C library's own declarations stay as they are. */
+#define STANDS_FOR(name) __asm__(name) __attribute__((visibility("default"), noinline))
 
 /* Sanitizers must have the heap to themselves. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -74,60 +67,80 @@ enum { STARVES_HEAP = 0 };
 #else
 enum { STARVES_HEAP = 1 };
 
-OVERRIDES void *malloc(size_t size_bytes)
+void *starving_malloc(size_t size_bytes) STANDS_FOR("malloc");
+void *starving_calloc(size_t count, size_t size_bytes) STANDS_FOR("calloc");
+void *starving_realloc(void *memory, size_t size_bytes) STANDS_FOR("realloc");
+
+/* The C library's. */
+static inline void *next_of(const char *name)
 {
-    NEXT(malloc)
-    return IS_REFUSED() ? NULL : next(size_bytes);
+    return dlsym(RTLD_NEXT, name);
 }
 
-OVERRIDES void *calloc(size_t count, size_t size_bytes)
+void *starving_malloc(size_t size_bytes)
 {
-    NEXT(calloc)
-    return IS_REFUSED() ? NULL : next(count, size_bytes);
+    static void *(*next)(size_t);
+
+    if (next == NULL) {
+        *(void **)&next = next_of("malloc");
+    }
+    return IS_REFUSED("malloc") ? NULL : next(size_bytes);
 }
 
-OVERRIDES void *realloc(void *memory, size_t size_bytes)
+void *starving_calloc(size_t count, size_t size_bytes)
 {
-    NEXT(realloc)
-    return IS_REFUSED() ? NULL : next(memory, size_bytes);
+    static void *(*next)(size_t, size_t);
+
+    if (next == NULL) {
+        *(void **)&next = next_of("calloc");
+    }
+    return IS_REFUSED("calloc") ? NULL : next(count, size_bytes);
 }
 
+void *starving_realloc(void *memory, size_t size_bytes)
+{
+    static void *(*next)(void *, size_t);
+
+    if (next == NULL) {
+        *(void **)&next = next_of("realloc");
+    }
+    return IS_REFUSED("realloc") ? NULL : next(memory, size_bytes);
+}
 #endif
 
-OVERRIDES void *mmap(void *address, size_t size_bytes, int protection, int flags, int fd,
-                     off_t offset)
+void *starving_mmap(void *address, size_t size_bytes, int protection, int flags, int fd,
+                    off_t offset) STANDS_FOR("mmap64");
+void *starving_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *to)
+    STANDS_FOR("mremap");
+int starving_memfd(const char *name, unsigned flags) STANDS_FOR("memfd_create");
+int starving_fallocate(int fd, int mode, off_t offset, off_t size_bytes)
+    STANDS_FOR("fallocate64");
+
+void *starving_mmap(void *address, size_t size_bytes, int protection, int flags, int fd,
+                    off_t offset)
 {
-    if (IS_REFUSED()) {
-        return MAP_FAILED;
-    }
-    return (void *)(uintptr_t)syscall(SYS_mmap, address, size_bytes, protection, flags, fd,
-                                      offset);
+    return IS_REFUSED("mmap") ? MAP_FAILED
+                              : (void *)(uintptr_t)syscall(SYS_mmap, address, size_bytes,
+                                                           protection, flags, fd, offset);
 }
 
-OVERRIDES void *mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, ...)
+/* `to` is garbage, and not read, unless the flags say that there is one. */
+void *starving_mremap(void *address, size_t old_bytes, size_t new_bytes, int flags, void *to)
 {
-    va_list arguments;
-    void *to = NULL;
-
-    if (IS_REFUSED()) {
-        return MAP_FAILED;
-    }
-    va_start(arguments, flags);
-    if ((flags & MREMAP_FIXED) != 0) {
-        to = va_arg(arguments, void *);
-    }
-    va_end(arguments);
-    return (void *)(uintptr_t)syscall(SYS_mremap, address, old_bytes, new_bytes, flags, to);
+    return IS_REFUSED("mremap") ? MAP_FAILED
+                                : (void *)(uintptr_t)syscall(SYS_mremap, address, old_bytes,
+                                                             new_bytes, flags, to);
 }
 
-OVERRIDES int memfd_create(const char *name, unsigned flags)
+int starving_memfd(const char *name, unsigned flags)
 {
-    return IS_REFUSED() ? -1 : (int)syscall(SYS_memfd_create, name, flags);
+    return IS_REFUSED("memfd_create") ? -1 : (int)syscall(SYS_memfd_create, name, flags);
 }
 
-OVERRIDES int fallocate(int fd, int mode, off_t offset, off_t size_bytes)
+int starving_fallocate(int fd, int mode, off_t offset, off_t size_bytes)
 {
-    return IS_REFUSED() ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, size_bytes);
+    return IS_REFUSED("fallocate") ? -1
+                                   : (int)syscall(SYS_fallocate, fd, mode, offset, size_bytes);
 }
 
 #endif

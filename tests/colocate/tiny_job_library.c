@@ -246,6 +246,7 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
     int64_t refuse_step;                    /* engine.refuse_step; -1: none */
+    int64_t halve;                          /* engine.halve; 1: keeps the numbers as bfloat16 */
     const unsigned char *weights;           /* the region that is served */
     uint32_t loaded;                        /* tensors since begin(), a bit each */
     struct tdm_slice slices[TENSORS];
@@ -261,6 +262,9 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     }
     engine->context = context;
     status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
+    if (status == TDM_OK) {
+        status = read_setting(context, "engine.halve", &engine->halve);
+    }
     if (status != TDM_OK) {
         free(engine);
         return status;
@@ -346,9 +350,26 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *infos
                                                .extent = {tdm_tensor_elements(&infos[i])},
                                                .address = engine->weights + tensor_offsets[i]};
     }
+    if (engine->halve == 1) {
+        engine->slices[NUMBERS].dtype = TDM_BF16;
+    }
     *slices_out = engine->slices;
     *slices_count_out = TENSORS;
     return TDM_OK;
+}
+
+/* The numbers as bfloat16, one behind the other, and nothing where the rest was. */
+static void halve_numbers(unsigned char *model)
+{
+    uint16_t halves[40] = {0};
+
+    for (uint32_t i = 0; i < 20; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, model + tensor_offsets[NUMBERS] + i * sizeof(bits), sizeof(bits));
+        halves[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    }
+    memcpy(model + tensor_offsets[NUMBERS], halves, sizeof(halves));
 }
 
 static tdm_status engine_complete(void *state)
@@ -386,6 +407,9 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
 
     memcpy(&step, engine->weights + tensor_offsets[POSITION], sizeof(step));
     make_model(step, model);
+    if (engine->halve == 1) {
+        halve_numbers(model);
+    }
     if (memcmp(model, engine->weights, tensor_offsets[BYTES] + 7) != 0) {
         return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
     }

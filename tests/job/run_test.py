@@ -120,6 +120,7 @@ def the_memory_that_comes_and_goes_is_the_plan_s(world, *settings):
             for event in sorted(turns, key=lambda event: event["ts"] + event["dur"]):
                 resident += event["args"]["bytes"] * (1 if event["name"].startswith("resume ") else -1)
                 require(resident >= 0, f"{process} {row}: more is paused than was resumed: {event}")
+                require("device" in (event["args"]["from"], event["args"]["to"]), f"from where to where: {event}")
                 most = max(most, resident)
             wanted = [moment[row][bytes_of] for moment in plan.values()]
             require_equal(most, max(wanted), f"{process} {row} at most")
