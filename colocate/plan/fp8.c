@@ -46,15 +46,38 @@ uint16_t tdm__bf16_of(float value)
     return upper_half(bits_of(value));
 }
 
-void tdm__bf16_cast(uint16_t *restrict to, const void *restrict from, size_t count)
+static inline __attribute__((always_inline)) void
+cast_all(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         uint32_t bits;
 
-        memcpy(&bits, (const uint8_t *)from + i * sizeof(bits), sizeof(bits));
+        memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
         to[i] = upper_half(bits);
     }
 }
+
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) static void
+cast_avx2(uint16_t *restrict to, const uint8_t *restrict from, size_t count)
+{
+    cast_all(to, from, count);
+}
+
+void tdm__bf16_cast(uint16_t *restrict to, const void *restrict from, size_t count)
+{
+    if (__builtin_cpu_supports("avx2")) {
+        cast_avx2(to, from, count);
+    } else {
+        cast_all(to, from, count);
+    }
+}
+#else
+void tdm__bf16_cast(uint16_t *restrict to, const void *restrict from, size_t count)
+{
+    cast_all(to, from, count);
+}
+#endif
 
 float tdm__bf16_value(uint16_t bits)
 {
