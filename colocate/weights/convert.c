@@ -8,6 +8,7 @@
 
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdlib.h>
 
 enum { TILE_BLOCKS = 64 }; /* in a row, of which scales are kept while codes are written */
 
@@ -214,15 +215,14 @@ static void write_halves(const struct tdm__copy *copy, const uint8_t *from, uint
     }
 }
 
-uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void *to)
+static void convert(const struct tdm__copy *copy, const void *from, void *to)
 {
-    struct tdm__rows rows = tdm__convert_rows(copy);
     const struct tdm__matrix matrix = {from, (enum tdm_dtype)copy->from_dtype, copy->rows,
                                        copy->columns, copy->from_pitch};
 
     switch ((enum tdm__convert)copy->convert) {
     case TDM__CONVERT_NONE:
-        return tdm__sum_copy(&rows, from, to);
+        break; /* copied while it is summed */
     case TDM__CONVERT_BF16:
         write_halves(copy, from, to);
         break;
@@ -233,6 +233,39 @@ uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void 
         tdm__fp8_scales(&matrix, to, copy->to_pitch);
         break;
     }
+}
+
+/* Packed: a sum does not depend on where the rows lie. */
+static uint64_t sum_converted(const struct tdm__copy *copy, const void *from)
+{
+    struct tdm__rows rows = tdm__convert_rows(copy);
+    void *scratch = malloc(rows.count * rows.size_bytes);
+    struct tdm__copy packed = *copy;
+    uint64_t sum;
+
+    if (scratch == NULL) {
+        return 0;
+    }
+    rows.from_pitch = rows.size_bytes;
+    packed.to_pitch =
+        (uint32_t)(rows.size_bytes / tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype));
+    convert(&packed, from, scratch);
+    sum = tdm__sum_rows(&rows, scratch);
+    free(scratch);
+    return sum;
+}
+
+uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void *to)
+{
+    struct tdm__rows rows = tdm__convert_rows(copy);
+
+    if (copy->convert == TDM__CONVERT_NONE) {
+        return to == NULL ? tdm__sum_rows(&rows, from) : tdm__sum_copy(&rows, from, to);
+    }
+    if (to == NULL) {
+        return sum_converted(copy, from);
+    }
+    convert(copy, from, to);
     rows.from_pitch = rows.to_pitch;
     return tdm__sum_rows(&rows, to);
 }

@@ -30,7 +30,8 @@ tdm_status tdm__convert_rectangle(const struct tdm_tensor_info *tensor,
 /* The rectangle that a copy writes: its rows, in bytes, and the distance between them. */
 struct tdm__rows tdm__convert_rows(const struct tdm__copy *copy);
 
-/* Runs a copy whose ends are these; returns the sum of what was written. */
+/* Runs a copy whose ends are these; returns the sum of what was written.  To NULL: of what
+ * would be; 0 where there is no memory to find that out. */
 uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void *to);
 
 #endif

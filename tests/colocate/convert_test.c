@@ -293,6 +293,7 @@ static uint64_t run(struct world *world, const struct tdm__route *route)
 
             rows.from_pitch = rows.to_pitch;
             assert_true(sum == tdm__sum_rows(&rows, target));
+            assert_true(sum == tdm__convert_copy(copy, source, NULL));
             written += rows.count * rows.size_bytes;
         }
     }
