@@ -79,6 +79,14 @@ void tdm__vigil_forget(struct tdm__vigil *vigil, uint32_t place)
 
 /* ---- questions -------------------------------------------------------------------------- */
 
+/* Since then, and lately: a daemon that stood still for a while has passed nothing on. */
+static bool daemon_was_heard(const struct tdm__vigil *vigil, const struct pulse *pulse)
+{
+    int64_t lately_ms = tdm__clock_ms() - ASK_EVERY_MS - vigil->stall_ms / 4;
+
+    return vigil->heard_ms >= pulse->asked_ms && vigil->heard_ms >= lately_ms;
+}
+
 static void on_answer(void *arg, struct tdm__reply *reply)
 {
     struct pulse *pulse = arg;
@@ -89,7 +97,7 @@ static void on_answer(void *arg, struct tdm__reply *reply)
     if (reply->status == TDM_E_ACTOR_DIED || reply->status == TDM_E_NODE_LOST) {
         pulse->gone = true;
         (void)snprintf(pulse->why, sizeof(pulse->why), "%s", reply->detail);
-    } else if (reply->status == TDM_E_TIMEOUT && vigil->heard_ms >= pulse->asked_ms) {
+    } else if (reply->status == TDM_E_TIMEOUT && daemon_was_heard(vigil, pulse)) {
         pulse->gone = true;
         (void)snprintf(pulse->why, sizeof(pulse->why), "actor %s has not answered for %lld ms",
                        pulse->name, (long long)vigil->stall_ms);
@@ -137,6 +145,11 @@ static tdm_status ask_about(struct tdm__vigil *vigil, uint32_t place, tdm_actor 
     return status;
 }
 
+static tdm_status ask_daemon(struct tdm__vigil *vigil)
+{
+    return send_question(vigil, vigil->count, "node.describe", (struct tdm_bytes){"\x90", 1});
+}
+
 static tdm_status ask_all(struct tdm__vigil *vigil, tdm_actor *const *actors)
 {
     TDM__LOCK(vigil->runtime);
@@ -165,11 +178,18 @@ static bool all_answered(void *arg)
 
 static tdm_status await_answers(struct tdm__vigil *vigil)
 {
+    int64_t deadline_ms = tdm__deadline_in(vigil->stall_ms + SETTLE_GRACE_MS);
+    tdm_status status;
     TDM__LOCK(vigil->runtime);
 
-    return tdm__wrap(tdm__runtime_wait(vigil->runtime, all_answered, vigil,
-                                       vigil->stall_ms + SETTLE_GRACE_MS),
-                     "asking %u actors whether they live", vigil->count);
+    while ((status = tdm__runtime_wait(vigil->runtime, all_answered, vigil, ASK_EVERY_MS)) ==
+               TDM_E_TIMEOUT &&
+           tdm__deadline_left(deadline_ms) > 0) {
+        TDM_TRY(ask_daemon(vigil));
+    }
+    return status == TDM_E_TIMEOUT
+               ? tdm__fail(TDM_E_TIMEOUT, "asking %u actors whether they live", vigil->count)
+               : status;
 }
 
 /* An answer under way may be older than what the caller wants explained: two rounds. */

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/vigil.h"
 
+#include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "tests/support/one_node.h"
 
@@ -17,7 +18,13 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { ACTORS = 3, STALL_MS = 500, LONG_WORK_MS = 3 * STALL_MS, LONG_MS = 20000 };
+enum {
+    ACTORS = 3,
+    STALL_MS = 1200,
+    LONG_WORK_MS = 3 * STALL_MS,
+    LATE_MS = 2000,
+    LONG_MS = 20000
+};
 
 /* Works for so many milliseconds. */
 static tdm_status worker_work(tdm_call *call, void *self)
@@ -107,7 +114,7 @@ static void who_is_stopped_is_named_after_the_stall(void **state)
     assert_int_equal(kill(pid_of(actors[1]), SIGSTOP), 0);
     TRY(tdm__vigil_settle(vigil, actors));
     assert_true(tdm__clock_ms() - begin_ms >= STALL_MS);
-    assert_gone(1, "actor w1 has not answered for 500 ms");
+    assert_gone(1, "actor w1 has not answered for 1200 ms");
     assert_null(tdm__vigil_gone(vigil, 0));
     assert_null(tdm__vigil_gone(vigil, 2));
     assert_int_equal(kill(pid_of(actors[1]), SIGCONT), 0);
@@ -129,6 +136,36 @@ static void asking_does_not_wait(void **state)
         TRY(tdm__vigil_ask(vigil, actors));
     }
     assert_gone(2, "has not answered");
+}
+
+static pid_t pid_of_daemon(void)
+{
+    struct tdm__conn *daemon;
+    TDM__LOCK(runtime);
+
+    TRY(tdm__runtime_daemon(runtime, &daemon));
+    return (pid_t)tdm__conn_peer(daemon)->pid;
+}
+
+/* Whatever it heard, it cannot pass on. */
+static void nobody_is_judged_while_the_daemon_stands_still(void **state)
+{
+    const struct timespec pause = {.tv_nsec = 20000000};
+    pid_t daemon = pid_of_daemon();
+    int64_t begin_ms = tdm__clock_ms();
+
+    (void)state;
+    TRY(tdm__vigil_settle(vigil, actors)); /* it has been heard */
+    assert_int_equal(kill(daemon, SIGSTOP), 0);
+    while (tdm__clock_ms() - begin_ms < LATE_MS) {
+        TRY(tdm__vigil_ask(vigil, actors));
+        (void)nanosleep(&pause, NULL);
+    }
+    assert_int_equal(kill(daemon, SIGCONT), 0);
+    TRY(tdm__vigil_settle(vigil, actors));
+    for (uint32_t i = 0; i < ACTORS; i++) {
+        assert_null(tdm__vigil_gone(vigil, i));
+    }
 }
 
 static void the_dead_are_told_apart_with_their_end(void **state)
@@ -166,6 +203,7 @@ int main(void)
         EACH(who_computes_for_long_is_there),
         EACH(who_is_stopped_is_named_after_the_stall),
         EACH(asking_does_not_wait),
+        EACH(nobody_is_judged_while_the_daemon_stands_still),
         EACH(the_dead_are_told_apart_with_their_end),
         EACH(a_place_forgotten_is_somebody_elses),
     };
