@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TIMEOUT_MS = 60000, BUCKET_BYTES = 16 << 20, ALIGNMENT = 64 };
+enum { TIMEOUT_MS = 60000, BUCKET_BYTES = 16 << 20, ALIGNMENT = 64, CLOSE_MS = 2000 };
 
 /* ---- create ----------------------------------------------------------------------------- */
 
@@ -328,6 +328,19 @@ uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender)
     return sender->party.members_count;
 }
 
+/* Those who wait read that it is the end.  The name is free when this returns, so that the next
+ * sender can have it. */
+static void close_board(tdm_weights_sender *sender)
+{
+    tdm_ref *done;
+
+    if (tdm_actor_call(sender->board, "close", &done, "sis", "", (int64_t)TDM_E_END,
+                       "the sender has shut down") == TDM_OK) {
+        (void)tdm__board_done(done, tdm__deadline_in(CLOSE_MS));
+    }
+    (void)tdm_actor_kill(sender->board, CLOSE_MS);
+}
+
 void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
 {
     if (sender == NULL) {
@@ -337,7 +350,7 @@ void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
         (void)pthread_join(sender->thread, NULL);
     }
     if (sender->board != NULL) {
-        (void)tdm__board_close(sender->board, "", TDM_E_END, "the sender has shut down");
+        close_board(sender);
     }
     destroy(sender);
 }

@@ -118,8 +118,8 @@ TDM_API tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_
 /* How many receivers the last send counted on. */
 TDM_API uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender);
 
-/* Waits for a send under way; receivers read TDM_E_END from then on.  NULL is allowed.  A
- * sender is for one thread at a time. */
+/* Waits for a send under way; receivers read TDM_E_END from then on, and the model may have
+ * another sender.  NULL is allowed.  A sender is for one thread at a time. */
 TDM_API void tdm_weights_sender_shutdown(tdm_weights_sender *sender);
 
 /* ---- the receiver ----------------------------------------------------------------------- */

@@ -100,7 +100,7 @@ static void who_has_not_come_is_counted(void **state)
     tdm_weights_sender_shutdown(NULL);
 }
 
-static void a_model_has_one_sender(void **state)
+static void a_model_has_one_sender_at_a_time(void **state)
 {
     const struct tdm_weights_sender_options options = options_of("only");
     tdm_weights_sender *first;
@@ -111,8 +111,10 @@ static void a_model_has_one_sender(void **state)
     TRY(tdm_weights_sender_create(runtime, &options, &second));
     assert_int_equal(tdm_weights_sender_connect(first), TDM_E_TIMEOUT);
     assert_int_equal(tdm_weights_sender_connect(second), TDM_E_EXISTS);
-    tdm_weights_sender_shutdown(second);
     tdm_weights_sender_shutdown(first);
+    assert_int_equal(tdm_weights_sender_connect(second),
+                     TDM_E_TIMEOUT); /* now it is its turn */
+    tdm_weights_sender_shutdown(second);
 }
 
 /* ---- a receiver that does not come ------------------------------------------------------ */
@@ -284,7 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_that_make_no_sense_are_refused),
         cmocka_unit_test(who_has_not_come_is_counted),
-        cmocka_unit_test(a_model_has_one_sender),
+        cmocka_unit_test(a_model_has_one_sender_at_a_time),
         cmocka_unit_test(a_silent_receiver_is_named_and_the_others_keep_what_they_have),
         cmocka_unit_test(a_silent_receiver_that_comes_late_gets_the_next_version),
         cmocka_unit_test(a_relay_sends_on_what_it_got_under_the_same_number),
