@@ -42,21 +42,14 @@ static void close_relay(tdm_weights_sender *sender)
 
 /* ---- the steps -------------------------------------------------------------------------- */
 
-/* A version_floor keeps a relay's numbers at least at those of what it relays. */
+/* A version_floor keeps a relay's numbers at least at those of what it relays.  The update
+ * counts as begun from before it is asked for: the answer may be lost. */
 static tdm_status begin(tdm_weights_sender *sender, uint64_t number, int64_t deadline_ms)
 {
     struct tdm__version_request request = {.kind = TDM__VERSION_READ};
     const struct tdm__party *party = &sender->party;
     struct tdm__version_answer answer;
-    bool committed;
 
-    if (sender->undecided) { /* the store was away */
-        request.proposal = TDM__UPDATE_ABORTED;
-        TDM_TRY(tdm__round_decide(&sender->round, sender->epoch, &request, deadline_ms,
-                                  &committed));
-        sender->undecided = false;
-        request.kind = TDM__VERSION_READ;
-    }
     TDM_TRY(tdm__round_ask(&sender->round, &request, deadline_ms, &answer));
     request = (struct tdm__version_request){
         .kind = TDM__VERSION_BEGIN,
@@ -68,10 +61,10 @@ static tdm_status begin(tdm_weights_sender *sender, uint64_t number, int64_t dea
         .members_count = party->members_count,
         .dead = party->dead,
         .dead_count = party->dead_count};
-    TDM_TRY(tdm__round_ask(&sender->round, &request, deadline_ms, &answer));
-    sender->epoch = answer.epoch;
-    sender->version_begun = answer.update_version;
+    sender->epoch = answer.epoch + 1;
     sender->undecided = true;
+    TDM_TRY(tdm__round_ask(&sender->round, &request, deadline_ms, &answer));
+    sender->version_begun = answer.update_version;
     tdm__party_forget_dead(sender);
     return TDM_OK;
 }
@@ -210,7 +203,7 @@ static tdm_status decide(tdm_weights_sender *sender, tdm_status staged, bool *co
     return TDM_OK;
 }
 
-/* Those who died after the commit take nothing with them: it stands. */
+/* Those who died after the commit take nothing with them: it stands, and the others go on. */
 static tdm_status await_flips(tdm_weights_sender *sender, int64_t deadline_ms)
 {
     struct tdm__version_request request = {
@@ -218,13 +211,17 @@ static tdm_status await_flips(tdm_weights_sender *sender, int64_t deadline_ms)
     struct tdm__version_answer answer;
     tdm_status status = tdm__party_await(sender, "flip/", "gone live with", deadline_ms);
 
-    if (status == TDM_E_ACTOR_DIED) {
+    while (status == TDM_E_ACTOR_DIED) {
         tdm__log(TDM__WARN, "weights", "version %llu of %s is committed: %s",
                  (unsigned long long)sender->version_begun, sender->round.model,
                  tdm_error_detail());
+        tdm__party_drop_dead(sender);
         request.dead = sender->party.dead;
         request.dead_count = sender->party.dead_count;
         status = tdm__round_ask(&sender->round, &request, deadline_ms, &answer);
+        if (status == TDM_OK) {
+            status = tdm__party_await(sender, "flip/", "gone live with", deadline_ms);
+        }
     }
     return status == TDM_OK
                ? TDM_OK
@@ -265,6 +262,29 @@ static tdm_status finish(tdm_weights_sender *sender, int64_t deadline_ms)
     }
     forget_offer(sender, "the update is over");
     return status;
+}
+
+/* An update whose outcome this sender could not store, or learn, comes to its end first. */
+static tdm_status settle(tdm_weights_sender *sender, int64_t deadline_ms)
+{
+    const struct tdm__version_request proposal = {.proposal = TDM__UPDATE_ABORTED};
+    bool committed = false;
+    tdm_status status;
+
+    if (!sender->undecided) {
+        return TDM_OK;
+    }
+    status =
+        tdm__round_decide(&sender->round, sender->epoch, &proposal, deadline_ms, &committed);
+    if (status != TDM_OK && status != TDM_E_NOT_FOUND) { /* not found: it was never begun */
+        return status;
+    }
+    sender->undecided = false;
+    if (committed) {
+        return finish(sender, deadline_ms);
+    }
+    forget_offer(sender, "the update is over");
+    return TDM_OK;
 }
 
 /* A group says that it was aborted, and a receiver that others gave up; the runtime knows who
@@ -317,6 +337,7 @@ tdm_status tdm__send_version(tdm_weights_sender *sender, uint64_t *version_out)
         return tdm__fail(TDM_E_STATE, "a sender of %s is to be connected first",
                          sender->round.model);
     }
+    TDM_TRY(settle(sender, deadline_ms));
     TDM_TRY(tdm__party_gather(sender, deadline_ms));
     TDM_TRY(open_relay(sender, &version));
     status = begin(sender, version, deadline_ms);

@@ -216,6 +216,30 @@ tdm_status tdm__party_await(tdm_weights_sender *sender, const char *kind, const 
     return status;
 }
 
+static bool is_dead(const struct tdm__party *party, const struct tdm__member *member)
+{
+    for (uint32_t i = 0; i < party->dead_count; i++) {
+        if (party->dead[i].incarnation == member->incarnation &&
+            tdm__id_equal(&party->dead[i].actor, &member->actor)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tdm__party_drop_dead(tdm_weights_sender *sender)
+{
+    struct tdm__party *party = &sender->party;
+    uint32_t kept_count = 0;
+
+    for (uint32_t i = 0; i < party->members_count; i++) {
+        if (!is_dead(party, &party->members[i])) {
+            party->members[kept_count++] = party->members[i];
+        }
+    }
+    party->members_count = kept_count;
+}
+
 void tdm__party_forget_dead(const tdm_weights_sender *sender)
 {
     char key[TDM__ROUND_KEY_BYTES];

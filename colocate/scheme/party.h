@@ -21,6 +21,9 @@ tdm_status tdm__party_await(tdm_weights_sender *sender, const char *kind, const 
 /* Adds those that have died to the party's dead; TDM_E_ACTOR_DIED names the last of them. */
 tdm_status tdm__party_find_dead(tdm_weights_sender *sender);
 
+/* Takes those out of the members. */
+void tdm__party_drop_dead(tdm_weights_sender *sender);
+
 /* The record knows of them now: the board need not. */
 void tdm__party_forget_dead(const tdm_weights_sender *sender);
 

@@ -152,6 +152,9 @@ static void who_dies_while_others_wait_for_it_is_named(void **state)
     assert_non_null(strstr(tdm_error_detail(), tdm__id_text(&f->members[1].actor, id)));
     assert_int_equal(f->sender->party.dead_count, 1);
     assert_true(tdm__id_equal(&f->sender->party.dead[0].actor, &f->members[1].actor));
+    tdm__party_drop_dead(f->sender);
+    assert_int_equal(f->sender->party.members_count, 1);
+    TRY(await_votes(f, SOON_MS)); /* those who are left have all reported */
 }
 
 static void a_report_of_a_stranger_counts_for_nobody(void **state)

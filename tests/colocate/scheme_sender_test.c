@@ -203,6 +203,29 @@ static void a_silent_receiver_that_comes_late_gets_the_next_version(void **state
     tdm_weights_sender_shutdown(sender);
 }
 
+static void an_update_that_was_never_begun_is_passed_over(void **state)
+{
+    tdm_actor *pupils[2];
+    tdm_weights_sender *sender = connect_two("undecided", TDM_WEIGHTS_SHARED, pupils);
+    tdm_ref *refs[2];
+    uint64_t version;
+
+    (void)state;
+    sender->timeout_ms = SOON_MS;
+    for (int i = 0; i < 2; i++) {
+        refs[i] = scheme_receive(pupils[i], "undecided", SOON_MS);
+    }
+    sender->undecided = true; /* as if begin had not reached the store, and no answer come */
+    sender->epoch += 1;
+    TRY(tdm_weights_send(sender, &version));
+    assert_true(version == 2);
+    for (int i = 0; i < 2; i++) {
+        TRY(scheme_end(refs[i], NULL));
+        tdm_actor_destroy(pupils[i]);
+    }
+    tdm_weights_sender_shutdown(sender);
+}
+
 /* ---- cascade ---------------------------------------------------------------------------- */
 
 static void a_relay_sends_on_what_it_got_under_the_same_number(void **state)
@@ -289,6 +312,7 @@ int main(void)
         cmocka_unit_test(a_model_has_one_sender_at_a_time),
         cmocka_unit_test(a_silent_receiver_is_named_and_the_others_keep_what_they_have),
         cmocka_unit_test(a_silent_receiver_that_comes_late_gets_the_next_version),
+        cmocka_unit_test(an_update_that_was_never_begun_is_passed_over),
         cmocka_unit_test(a_relay_sends_on_what_it_got_under_the_same_number),
         cmocka_unit_test(who_is_slow_below_a_relay_holds_up_nobody_above),
     };
