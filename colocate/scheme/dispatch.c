@@ -276,10 +276,11 @@ static tdm_status settle(tdm_weights_sender *sender, int64_t deadline_ms)
     }
     status =
         tdm__round_decide(&sender->round, sender->epoch, &proposal, deadline_ms, &committed);
-    if (status != TDM_OK && status != TDM_E_NOT_FOUND) { /* not found: it was never begun */
-        return status;
+    sender->undecided = status != TDM_OK && status != TDM_E_NOT_FOUND;
+    if (status == TDM_E_NOT_FOUND) {
+        return TDM_OK; /* never begun, so nothing was offered, and its epoch is free */
     }
-    sender->undecided = false;
+    TDM_TRY(status);
     if (committed) {
         return finish(sender, deadline_ms);
     }
