@@ -448,8 +448,7 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
 static tdm_status tell_outcome(struct tdm__crew *crew, const struct tdm__weight_update *update)
 {
     return update->committed ? call_engines(crew, "flip", update, update->version)
-                             : tdm__crew_call(crew, crew->engines, crew->engines_count, "drop",
-                                              no_arguments, timeout_of(crew));
+                             : call_engines(crew, "drop", update, update->epoch);
 }
 
 static tdm_status name_dead(struct tdm__crew *crew, const struct tdm__weight_update *update)

@@ -3,6 +3,7 @@
 #include "colocate/weights/receiver.h"
 
 #include "colocate/weights/handle.h"
+#include "colocate/weights/intake.h"
 #include "colocate/weights/parts.h"
 #include "colocate/weights/sum.h"
 #include "colocate/weights/tensor.h"
@@ -13,8 +14,6 @@
 
 enum { IMPORTS_MAX = 16 };
 
-enum receiver_phase { RECEIVER_IDLE, RECEIVER_STAGING, RECEIVER_VOTED, RECEIVER_FLIPPED };
-
 /* A sender's block, mapped here until the update is over: while it is, its pages cannot go. */
 struct import {
     struct tdm__block *block; /* owned */
@@ -24,9 +23,7 @@ struct import {
 struct tdm__receiver {
     struct tdm__receiver_options options;
     tdm_region *shadow; /* owned */
-    enum receiver_phase phase;
-    struct tdm__id update; /* the latest heard of */
-    uint64_t epoch;
+    struct tdm__intake intake;
     uint64_t *sums;                /* owned: of each tensor of the manifest */
     uint8_t *staged;               /* owned: has it come? */
     struct tdm_tensor_view *views; /* owned */
@@ -124,28 +121,17 @@ uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver)
 static tdm_status enter_update(struct tdm__receiver *receiver, const struct tdm__id *update,
                                uint64_t epoch)
 {
-    if (epoch > receiver->epoch) {
-        drop_imports(
-            receiver); /* of an update that is over, or this one would not have begun */
-        receiver->epoch = epoch;
-        receiver->update = *update;
-        receiver->phase = RECEIVER_STAGING;
+    bool begun;
+
+    TDM_TRY(tdm__intake_bucket(&receiver->intake, update, epoch, &begun));
+    if (begun) {
+        drop_imports(receiver); /* of the update before */
         memset(receiver->staged, 0, receiver->options.manifest->tensors_count);
         receiver->by_parts = false;
         if (receiver->parts != NULL) {
             tdm__parts_begin(receiver->parts);
         }
         receiver->options.ops->begin(receiver->options.state);
-        return TDM_OK;
-    }
-    if (epoch < receiver->epoch || !tdm__id_equal(update, &receiver->update)) {
-        return tdm__fail(TDM_E_STATE, "a bucket of epoch %llu, after one of epoch %llu",
-                         (unsigned long long)epoch, (unsigned long long)receiver->epoch);
-    }
-    if (receiver->phase != RECEIVER_STAGING) {
-        return tdm__fail(TDM_E_STATE, "a bucket of epoch %llu, which this rank has %s",
-                         (unsigned long long)epoch,
-                         receiver->phase == RECEIVER_VOTED ? "voted for" : "left behind");
     }
     return TDM_OK;
 }
@@ -501,25 +487,15 @@ tdm_status tdm__receiver_pull(struct tdm__receiver *receiver,
 
 /* ---- vote, flip, drop ------------------------------------------------------------------- */
 
-static tdm_status check_staged(const struct tdm__receiver *receiver,
-                               const struct tdm__id *update)
-{
-    if ((receiver->phase != RECEIVER_STAGING && receiver->phase != RECEIVER_VOTED) ||
-        !tdm__id_equal(update, &receiver->update)) {
-        return tdm__fail(TDM_E_STATE, "nothing of this update has come");
-    }
-    return TDM_OK;
-}
-
 tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
                                        const struct tdm__id *update)
 {
-    TDM_TRY(check_staged(receiver, update));
+    TDM_TRY(tdm__intake_check(&receiver->intake, update));
     if (!receiver->by_parts) {
         return tdm__fail(TDM_E_STATE, "no parts have come");
     }
     TDM_TRY(tdm__parts_complete(receiver->parts));
-    receiver->phase = RECEIVER_VOTED;
+    tdm__intake_vote(&receiver->intake);
     receiver->verified = true;
     return TDM_OK;
 }
@@ -529,14 +505,14 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 {
     const struct tdm__manifest *manifest = receiver->options.manifest;
 
-    TDM_TRY(check_staged(receiver, update));
+    TDM_TRY(tdm__intake_check(&receiver->intake, update));
     for (uint32_t i = 0; i < manifest->tensors_count; i++) {
         if (receiver->staged[i] == 0) {
             return tdm__fail(TDM_E_STATE, "tensor %s has not come", manifest->tensors[i].name);
         }
     }
     TDM_TRY(receiver->options.ops->complete(receiver->options.state));
-    receiver->phase = RECEIVER_VOTED;
+    tdm__intake_vote(&receiver->intake);
     *hash_out =
         tdm__checksum_contents(&manifest->hash, receiver->sums, manifest->tensors_count);
     return TDM_OK;
@@ -551,21 +527,23 @@ static tdm_status leave_update(struct tdm__receiver *receiver)
 
 tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update)
 {
-    if ((receiver->phase != RECEIVER_VOTED && receiver->phase != RECEIVER_FLIPPED) ||
-        !tdm__id_equal(update, &receiver->update)) {
-        return tdm__fail(TDM_E_STATE, "this rank has not voted for that update");
-    }
-    if (receiver->phase == RECEIVER_VOTED) {
+    struct tdm__intake flipped = receiver->intake;
+    bool swap;
+
+    TDM_TRY(tdm__intake_flip(&flipped, update, &swap));
+    if (swap) {
         TDM_TRY(tdm__region_swap(receiver->options.weights, receiver->shadow));
-        receiver->phase = RECEIVER_FLIPPED;
     }
+    receiver->intake = flipped;
     return leave_update(receiver);
 }
 
-tdm_status tdm__receiver_drop(struct tdm__receiver *receiver)
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, const struct tdm__id *update)
 {
-    if (receiver->phase != RECEIVER_FLIPPED) {
-        receiver->phase = RECEIVER_IDLE;
-    }
-    return leave_update(receiver);
+    return tdm__intake_drop(&receiver->intake, update) ? leave_update(receiver) : TDM_OK;
+}
+
+bool tdm__receiver_has_voted(const struct tdm__receiver *receiver)
+{
+    return receiver->intake.phase == TDM__INTAKE_VOTED;
 }

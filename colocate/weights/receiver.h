@@ -102,10 +102,12 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
                                        const struct tdm__id *update);
 
-/* The update was committed: the shadow is served from now on.  The other: whatever was staged
- * is void, for an update that was aborted or is over.  Both give the shadow's memory, and the
- * senders' buckets, back; repeating either is fine. */
+/* The update was committed: the shadow is served from now on.  The other: whatever of it was
+ * staged is void, for an update that was aborted or is over.  Both give the shadow's memory,
+ * and the senders' buckets, back, unless a later update has begun; repeating either is fine. */
 tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update);
-tdm_status tdm__receiver_drop(struct tdm__receiver *receiver);
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, const struct tdm__id *update);
+/* And has neither flipped nor dropped since. */
+bool tdm__receiver_has_voted(const struct tdm__receiver *receiver);
 
 #endif
