@@ -409,18 +409,18 @@ static tdm_status flip(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-/* (update id, –): it was aborted; what was staged is void, the old version serves on */
+/* (update id, epoch): it was aborted; what was staged is void, the old version serves on */
 static tdm_status drop(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     int64_t begin_ns = tdm__clock_ns();
     struct tdm__id update;
-    uint64_t ignored;
+    uint64_t epoch;
 
-    TDM_TRY(read_update(call, &update, &ignored));
+    TDM_TRY(read_update(call, &update, &epoch));
     TDM_TRY(connected(engine));
     tdm__step("engine.drop");
-    TDM_TRY(tdm__receiver_drop(engine->receiver, &update));
+    TDM_TRY(tdm__receiver_drop(engine->receiver, epoch));
     engine->voted = tdm__receiver_has_voted(engine->receiver); /* for a later one */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);

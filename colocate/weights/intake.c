@@ -54,9 +54,9 @@ tdm_status tdm__intake_flip(struct tdm__intake *intake, const struct tdm__id *up
     return TDM_OK;
 }
 
-bool tdm__intake_drop(struct tdm__intake *intake, const struct tdm__id *update)
+bool tdm__intake_drop(struct tdm__intake *intake, uint64_t epoch)
 {
-    if (tdm__id_equal(update, &intake->update) && intake->phase != TDM__INTAKE_FLIPPED) {
+    if (intake->epoch <= epoch && intake->phase != TDM__INTAKE_FLIPPED) {
         intake->phase = TDM__INTAKE_IDLE;
     }
     return intake->phase == TDM__INTAKE_IDLE || intake->phase == TDM__INTAKE_FLIPPED;

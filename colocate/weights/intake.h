@@ -42,7 +42,8 @@ void tdm__intake_vote(struct tdm__intake *intake);
 tdm_status tdm__intake_flip(struct tdm__intake *intake, const struct tdm__id *update,
                             bool *swap_out);
 
-/* The update was aborted, or is over.  False: the shadow is needed for another one. */
-bool tdm__intake_drop(struct tdm__intake *intake, const struct tdm__id *update);
+/* The update of this epoch was aborted, so all before it are over.  False: the shadow is needed
+ * for a later one. */
+bool tdm__intake_drop(struct tdm__intake *intake, uint64_t epoch);
 
 #endif

@@ -538,9 +538,9 @@ tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__
     return leave_update(receiver);
 }
 
-tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, const struct tdm__id *update)
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, uint64_t epoch)
 {
-    return tdm__intake_drop(&receiver->intake, update) ? leave_update(receiver) : TDM_OK;
+    return tdm__intake_drop(&receiver->intake, epoch) ? leave_update(receiver) : TDM_OK;
 }
 
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver)

@@ -106,7 +106,7 @@ tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
  * staged is void, for an update that was aborted or is over.  Both give the shadow's memory,
  * and the senders' buckets, back, unless a later update has begun; repeating either is fine. */
 tdm_status tdm__receiver_flip(struct tdm__receiver *receiver, const struct tdm__id *update);
-tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, const struct tdm__id *update);
+tdm_status tdm__receiver_drop(struct tdm__receiver *receiver, uint64_t epoch);
 /* And has neither flipped nor dropped since. */
 bool tdm__receiver_has_voted(const struct tdm__receiver *receiver);
 

@@ -245,7 +245,7 @@ static void after_an_abort_the_old_version_is_served_on(void **state)
     TRY(call_about(engine, "prepare", 0));
     decide(TDM__UPDATE_ABORTED);
     assert_int_equal(version_served(), 0); /* it has not heard yet */
-    TRY(call_about(engine, "drop", 0));
+    TRY(call_about(engine, "drop", answer.epoch));
     assert_true(version_served() == base);
     aborted = update;
     assert_int_equal(call_about(engine, "flip", base + 1), TDM_E_STATE);

@@ -206,7 +206,7 @@ static void commit(struct movers *m)
 static void give_up(struct movers *m)
 {
     end(m);
-    TRY(tdm__receiver_drop(m->world->receiver, &m->world->update));
+    TRY(tdm__receiver_drop(m->world->receiver, m->world->epoch));
     TRY(tdm__mover_pause(m->movers[0]));
 }
 

@@ -176,7 +176,7 @@ static void one_flipped_byte_is_refused_by_the_name_of_its_tensor(void **state)
     assert_int_equal(stage(world, &description), TDM_E_CHECKSUM);
     assert_told(world->infos[tensor].name);
     assert_int_equal(world->engine.loads, 0);
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
 }
 
 static void without_verify_nobody_looks_at_the_bytes(void **state)
@@ -309,7 +309,7 @@ static void a_bucket_before_the_shadow_has_memory_is_refused(void **state)
     size_t before;
 
     weight_world_begin(world);
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
     before = host_gpu_used_bytes(world->gpu);
     assert_int_equal(weight_world_send(world, 0), TDM_E_STATE);
     weight_world_pause_buckets(world); /* and nothing of them was kept */
@@ -374,7 +374,7 @@ static void no_flip_without_a_vote(void **state)
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
     assert_int_equal(tdm__receiver_flip(world->receiver, &none), TDM_E_STATE);
     assert_false(weight_world_serves_truth(world));
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
     assert_int_equal(tdm__receiver_flip(world->receiver, &world->update), TDM_E_STATE);
     assert_false(weight_world_serves_truth(world));
 }
@@ -385,7 +385,7 @@ static void flip_again_changes_nothing(void **state)
 
     weight_world_commit(world);
     TRY(tdm__receiver_flip(world->receiver, &world->update));
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
     TRY(tdm__receiver_flip(world->receiver, &world->update));
     assert_true(weight_world_serves_truth(world));
 }
@@ -403,8 +403,8 @@ static void drop_keeps_what_is_served(void **state)
     weight_world_begin(world);
     weight_world_send_all(world);
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
     assert_memory_equal(served, tdm_region_address(world->weights), 2 * MIB);
     free(served);
     weight_world_commit(world); /* the next one is as good as any */
@@ -423,7 +423,7 @@ static void nothing_is_held_after_flip_and_after_drop(void **state)
     TRY(weight_world_send(world, 0));
     weight_world_pause_buckets(world);
     assert_true(host_gpu_used_bytes(world->gpu) > idle + 2 * MIB); /* an import pins it */
-    TRY(tdm__receiver_drop(world->receiver, &world->update));
+    TRY(tdm__receiver_drop(world->receiver, world->epoch));
     assert_int_equal(host_gpu_used_bytes(world->gpu), idle);
 }
 

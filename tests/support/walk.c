@@ -9,6 +9,13 @@
 
 enum { SLOTS_COUNT = 1 << 20, KEYS_MAX = 1 << 19, WAITING_MAX = 1 << 15 };
 
+static void make_table(struct walk *walk)
+{
+    walk->keys = malloc(walk->keys_max * walk->key_bytes); /* touched as far as used */
+    walk->slots = calloc(walk->slots_count, sizeof(walk->slots[0]));
+    TDM_ASSERT(walk->keys != NULL && walk->slots != NULL);
+}
+
 void walk_init(struct walk *walk, size_t key_bytes, size_t state_bytes)
 {
     *walk = (struct walk){.key_bytes = key_bytes,
@@ -16,10 +23,18 @@ void walk_init(struct walk *walk, size_t key_bytes, size_t state_bytes)
                           .slots_count = SLOTS_COUNT,
                           .keys_max = KEYS_MAX,
                           .waiting_max = WAITING_MAX};
-    walk->keys = malloc(walk->keys_max * key_bytes); /* touched as far as used */
+    make_table(walk);
     walk->states = malloc(walk->waiting_max * state_bytes);
-    walk->slots = calloc(walk->slots_count, sizeof(walk->slots[0]));
-    TDM_ASSERT(walk->keys != NULL && walk->states != NULL && walk->slots != NULL);
+    TDM_ASSERT(walk->states != NULL);
+}
+
+void walk_init_plain(struct walk *walk, size_t state_bytes, uint32_t states_max)
+{
+    *walk = (struct walk){.key_bytes = state_bytes,
+                          .slots_count = 2 * states_max,
+                          .keys_max = states_max,
+                          .waiting_max = states_max};
+    make_table(walk);
 }
 
 void walk_fini(struct walk *walk)
@@ -57,8 +72,10 @@ uint32_t walk_add(struct walk *walk, const void *key, const void *state)
     number = walk->seen++;
     walk->slots[slot] = number + 1;
     memcpy(walk->keys + number * walk->key_bytes, key, walk->key_bytes);
-    memcpy(walk->states + number % walk->waiting_max * walk->state_bytes, state,
-           walk->state_bytes);
+    if (walk->states != NULL) {
+        memcpy(walk->states + number % walk->waiting_max * walk->state_bytes, state,
+               walk->state_bytes);
+    }
     return number;
 }
 
@@ -67,8 +84,17 @@ bool walk_next(struct walk *walk, void *state_out)
     if (walk->visited == walk->seen) {
         return false;
     }
-    memcpy(state_out, walk->states + walk->visited % walk->waiting_max * walk->state_bytes,
-           walk->state_bytes);
+    if (walk->states != NULL) {
+        memcpy(state_out, walk->states + walk->visited % walk->waiting_max * walk->state_bytes,
+               walk->state_bytes);
+    } else {
+        memcpy(state_out, walk_state(walk, walk->visited), walk->key_bytes);
+    }
     walk->visited++;
     return true;
+}
+
+const void *walk_state(const struct walk *walk, uint32_t number)
+{
+    return walk->keys + number * walk->key_bytes;
 }

@@ -13,7 +13,7 @@ struct walk {
     size_t key_bytes;
     size_t state_bytes;
     uint8_t *keys;   /* of all states seen, in the order seen; owned */
-    uint8_t *states; /* of those not visited yet: a ring; owned */
+    uint8_t *states; /* of those not visited yet: a ring; owned; NULL: keys are states */
     uint32_t *slots; /* hash table of indices into keys, plus one; owned */
     uint32_t slots_count;
     uint32_t keys_max;
@@ -24,10 +24,14 @@ struct walk {
 };
 
 void walk_init(struct walk *walk, size_t key_bytes, size_t state_bytes);
+/* For states that are their own keys: no byte of them is padding. */
+void walk_init_plain(struct walk *walk, size_t state_bytes, uint32_t states_max);
 void walk_fini(struct walk *walk);
 /* Copies both.  Returns the number of the state, in the order seen. */
 uint32_t walk_add(struct walk *walk, const void *key, const void *state);
 /* False when all states were visited. */
 bool walk_next(struct walk *walk, void *state_out);
+/* The key of one that was seen, which is the state itself if the walk is plain. */
+const void *walk_state(const struct walk *walk, uint32_t number);
 
 #endif

@@ -1,0 +1,244 @@
+/* update_walk_test.c - every order of an update's steps, with crashes, delays and lost answers.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/update_world.h"
+#include "tests/support/walk.h"
+
+#include "runtime/clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { STATES_MAX = 3 << 19, STEPS_MAX = 128 };
+
+/* How a state was first reached. */
+struct origin {
+    uint32_t from;
+    struct update_event event;
+};
+
+struct edge {
+    uint32_t from;
+    uint32_t to;
+};
+
+struct search {
+    const struct update_limits *limits;
+    struct walk walk;
+    struct origin *origins; /* owned; by number of state */
+    struct edge *edges;     /* owned; good events only */
+    size_t edges_count;
+    size_t edges_max;
+    const char *wrong; /* what was found; NULL: nothing */
+    struct origin last;
+};
+
+static void open_search(struct search *search, const struct update_limits *limits)
+{
+    *search = (struct search){.limits = limits, .edges_max = (size_t)STATES_MAX * 8};
+    walk_init_plain(&search->walk, sizeof(struct update_world), STATES_MAX);
+    search->origins = malloc(STATES_MAX * sizeof(*search->origins)); /* touched as used */
+    search->edges = malloc(search->edges_max * sizeof(*search->edges));
+    assert_true(search->origins != NULL && search->edges != NULL);
+}
+
+static void close_search(struct search *search)
+{
+    free(search->origins);
+    free(search->edges);
+    walk_fini(&search->walk);
+}
+
+/* ---- the walk --------------------------------------------------------------------------- */
+
+static void take_step(struct search *search, const struct update_world *world,
+                      struct origin origin)
+{
+    struct update_world next = *world;
+    uint32_t seen = search->walk.seen;
+    uint32_t number;
+
+    search->wrong = update_world_happen(search->limits, &next, origin.event);
+    if (search->wrong != NULL) {
+        search->last = origin;
+        return;
+    }
+    number = walk_add(&search->walk, &next, &next);
+    if (number == seen) {
+        search->origins[number] = origin;
+    }
+    if (update_event_is_good(origin.event)) {
+        assert_true(search->edges_count < search->edges_max);
+        search->edges[search->edges_count++] = (struct edge){origin.from, number};
+    }
+}
+
+static void walk_all(struct search *search)
+{
+    struct update_event events[UPDATE_EVENTS_MAX];
+    struct update_world world;
+
+    update_world_init(&world, search->limits);
+    (void)walk_add(&search->walk, &world, &world);
+    while (search->wrong == NULL && walk_next(&search->walk, &world)) {
+        struct origin origin = {.from = search->walk.visited - 1};
+        size_t count = update_world_events(search->limits, &world, events);
+
+        for (size_t i = 0; i < count && search->wrong == NULL; i++) {
+            origin.event = events[i];
+            take_step(search, &world, origin);
+        }
+    }
+}
+
+static const struct update_world *state_of(const struct search *search, uint32_t number)
+{
+    return walk_state(&search->walk, number);
+}
+
+/* From the beginning to this event: the shortest there is, as nearer states come first. */
+static size_t print_history(const struct search *search, struct origin last)
+{
+    struct origin steps[STEPS_MAX];
+    size_t count = 0;
+
+    steps[count++] = last;
+    while (steps[count - 1].from != 0) {
+        assert_true(count < STEPS_MAX);
+        steps[count] = search->origins[steps[count - 1].from];
+        count++;
+    }
+    for (size_t i = count; i-- > 0;) {
+        struct update_world after = *state_of(search, steps[i].from);
+
+        (void)update_world_happen(search->limits, &after, steps[i].event);
+        update_event_print(state_of(search, steps[i].from), steps[i].event, &after);
+    }
+    return count;
+}
+
+/* ---- nobody is stuck -------------------------------------------------------------------- */
+
+/* Which states have a way, without a further mishap, to one where all live engines serve. */
+static void find_ways(const struct search *search, uint8_t *has_way)
+{
+    bool changed = true;
+
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        has_way[i] = update_world_serves(state_of(search, i));
+    }
+    while (changed) {
+        changed = false;
+        for (size_t i = search->edges_count; i-- > 0;) {
+            const struct edge *edge = &search->edges[i];
+
+            if (has_way[edge->to] && !has_way[edge->from]) {
+                has_way[edge->from] = 1;
+                changed = true;
+            }
+        }
+    }
+}
+
+static void check_ways(const struct search *search)
+{
+    uint8_t *has_way = calloc(search->walk.seen, 1);
+
+    assert_non_null(has_way);
+    find_ways(search, has_way);
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        if (!has_way[i]) {
+            (void)print_history(search, search->origins[i]);
+            fail_msg("state %u: no way leads from here to engines that all serve", i);
+        }
+    }
+    free(has_way);
+}
+
+/* ---- tests ------------------------------------------------------------------------------ */
+
+static void check(struct update_limits limits, uint32_t states_min)
+{
+    for (int in_place = 0; in_place < 2; in_place++) {
+        struct search search;
+        int64_t begin_ms = tdm__clock_ms();
+
+        limits.in_place = in_place != 0;
+        open_search(&search, &limits);
+        walk_all(&search);
+        if (search.wrong != NULL) {
+            (void)print_history(&search, search.last);
+            fail_msg("%s", search.wrong);
+        }
+        check_ways(&search);
+        printf("%s, %d engines: %d updates wanted, %d crashes, %d lost answers, %d repeated "
+               "messages, %d wrong bytes, %d deadlines: %u states, %llu steps, %lld ms\n",
+               limits.in_place ? "donate" : "copy", limits.members, limits.updates,
+               limits.crashes, limits.losses, limits.repeats, limits.tears, limits.hurries,
+               search.walk.seen, (unsigned long long)search.walk.transitions,
+               (long long)(tdm__clock_ms() - begin_ms));
+        assert_true(search.walk.seen >= states_min);
+        close_search(&search);
+    }
+}
+
+static void a_crash_at_any_step_does_no_harm(void **state)
+{
+    (void)state;
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1}, 1);
+}
+
+static void a_lost_answer_and_a_late_message_do_no_harm(void **state)
+{
+    (void)state;
+    check((struct update_limits){.members = 2, .updates = 1, .losses = 1, .repeats = 1}, 1);
+}
+
+static void find(enum update_bug bug, const char *name, struct update_limits limits)
+{
+    struct search search;
+    size_t steps;
+
+    limits.bug = bug;
+    open_search(&search, &limits);
+    walk_all(&search);
+    printf("%s: ", name);
+    if (search.wrong == NULL) {
+        fail_msg("not found in %u states", search.walk.seen);
+    }
+    printf("%s\n", search.wrong);
+    steps = print_history(&search, search.last);
+    printf("    found after %zu events, in %u states\n", steps, search.walk.seen);
+    close_search(&search);
+}
+
+static void known_mistakes_of_others_are_found(void **state)
+{
+    const struct update_limits calm = {.members = 2, .updates = 1};
+    const struct update_limits crash = {.members = 2, .updates = 1, .crashes = 1};
+
+    (void)state;
+    find(UPDATE_BUG_NUMBER_AFTER_FIRST_BUCKET, "slime", calm);
+    find(UPDATE_BUG_NUMBER_IN_MEMORY, "miles#2244, #2835", crash);
+    find(UPDATE_BUG_UPDATE_ASLEEP, "vllm#57853", calm);
+    find(UPDATE_BUG_FORWARD_WITHOUT_KV, "vllm#44395, PR45700", calm);
+    find(UPDATE_BUG_AWAKE_WHEN_ASKED, "vllm PR45398", calm);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_crash_at_any_step_does_no_harm),
+        cmocka_unit_test(a_lost_answer_and_a_late_message_do_no_harm),
+        cmocka_unit_test(known_mistakes_of_others_are_found),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

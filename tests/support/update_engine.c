@@ -1,0 +1,274 @@
+/* update_engine.c - an engine of the world of updates. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/update_inside.h"
+
+#include "colocate/weights/intake.h"
+
+#include <string.h>
+
+enum { ALL_TENSORS = (1 << UPDATE_TENSORS) - 1, GARBAGE = 0xff };
+
+bool update_engine_serves(const struct update_member *member)
+{
+    return member->alive && member->version != 0 && member->intake_phase != TDM__INTAKE_VOTED;
+}
+
+static struct tdm__intake intake_of(const struct update_member *member)
+{
+    return (struct tdm__intake){(enum tdm__intake_phase)member->intake_phase,
+                                update_id('u', member->intake_update), member->intake_epoch};
+}
+
+static void set_intake(struct update_member *member, const struct tdm__intake *intake)
+{
+    member->intake_phase = (uint8_t)intake->phase;
+    member->intake_update = intake->update.bytes[1];
+    member->intake_epoch = (uint8_t)intake->epoch;
+}
+
+/* ---- memory ----------------------------------------------------------------------------- */
+
+static void take_shadow(struct update_member *member)
+{
+    if (!member->shadow_here) {
+        member->shadow_here = 1;
+        member->shadow_key++;
+        memset(member->shadow, GARBAGE, sizeof(member->shadow));
+    }
+}
+
+static void give_shadow(struct update_member *member)
+{
+    member->shadow_here = 0;
+    memset(member->shadow, 0, sizeof(member->shadow));
+    memset(member->seen, 0, sizeof(member->seen));
+    member->staged = 0;
+}
+
+/* ---- buckets ---------------------------------------------------------------------------- */
+
+static bool bytes_are(const uint8_t bytes[UPDATE_TENSOR_BYTES],
+                      const struct update_message *said)
+{
+    return tdm__checksum_verify("tensor", bytes, UPDATE_TENSOR_BYTES,
+                                tdm__checksum_tensor(said->seen, UPDATE_TENSOR_BYTES)) ==
+           TDM_OK;
+}
+
+/* slime's way: there is no shadow, and no commit. */
+static void load_at_once(struct update_scene *scene, struct update_member *member,
+                         const struct update_message *bucket)
+{
+    if (!member->weights) {
+        update_wrong(scene, "bytes are written to memory that is away");
+    }
+    memcpy(member->image[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
+    member->version = bucket->version;
+}
+
+static bool stage(struct update_scene *scene, struct update_member *member,
+                  const struct update_message *bucket)
+{
+    const struct update_trainer *trainer = &scene->world->trainer;
+    struct tdm__intake intake = intake_of(member);
+    struct tdm__id update = update_id('u', bucket->update);
+    uint8_t bit = (uint8_t)(1 << bucket->tensor);
+    bool begun;
+
+    if (!member->shadow_here && scene->limits->bug != UPDATE_BUG_UPDATE_ASLEEP) {
+        return false;
+    }
+    if (tdm__intake_bucket(&intake, &update, bucket->epoch, &begun) != TDM_OK) {
+        return false;
+    }
+    set_intake(member, &intake);
+    member->staged = begun ? 0 : member->staged;
+    if (scene->limits->bug == UPDATE_BUG_NUMBER_AFTER_FIRST_BUCKET) {
+        load_at_once(scene, member, bucket);
+    }
+    member->staged &= (uint8_t)~bit;
+    if (!scene->limits->in_place) {
+        if (!member->shadow_here) {
+            update_wrong(scene, "bytes are written to memory that is away");
+        }
+        if (!trainer->alive || trainer->incarnation != bucket->from) {
+            return false; /* what it would copy from is gone */
+        }
+        memcpy(member->shadow[bucket->tensor], trainer->bucket, UPDATE_TENSOR_BYTES);
+    }
+    if (!bytes_are(member->shadow[bucket->tensor], bucket)) {
+        return false;
+    }
+    memcpy(member->seen[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
+    member->staged |= bit;
+    return true;
+}
+
+/* ---- vote, flip, drop ------------------------------------------------------------------- */
+
+static bool prepare(const struct update_limits *limits, struct update_member *member,
+                    const struct update_message *call)
+{
+    struct tdm__intake intake = intake_of(member);
+    struct tdm__id update = update_id('u', call->update);
+
+    if (tdm__intake_check(&intake, &update) != TDM_OK || member->staged != ALL_TENSORS) {
+        return false;
+    }
+    tdm__intake_vote(&intake);
+    set_intake(member, &intake);
+    member->hash = limits->in_place
+                       ? call->hash
+                       : update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen);
+    member->todo = MEMBER_VOTES;
+    return true;
+}
+
+/* From now on, until its report is stored, it serves nothing. */
+static bool flip(struct update_member *member, uint8_t number, uint8_t version)
+{
+    struct tdm__intake intake = intake_of(member);
+    struct tdm__id update = update_id('u', number);
+    bool swap;
+
+    if (tdm__intake_flip(&intake, &update, &swap) != TDM_OK) {
+        return false;
+    }
+    set_intake(member, &intake);
+    if (swap) {
+        memcpy(member->image, member->shadow, sizeof(member->image));
+    }
+    give_shadow(member);
+    member->version = 0;
+    member->todo = MEMBER_REPORTS;
+    member->todo_version = version;
+    return true;
+}
+
+static void drop(const struct update_limits *limits, struct update_member *member,
+                 uint8_t epoch)
+{
+    struct tdm__intake intake = intake_of(member);
+
+    if (tdm__intake_drop(&intake,
+                         limits->bug == UPDATE_BUG_DROP_OF_NOTHING ? UINT64_MAX : epoch)) {
+        give_shadow(member);
+    }
+    set_intake(member, &intake);
+}
+
+/* ---- messages --------------------------------------------------------------------------- */
+
+void update_engine_takes(struct update_scene *scene, uint8_t index,
+                         const struct update_message *message)
+{
+    struct update_member *member = &scene->world->members[index];
+    bool well = true;
+
+    switch ((enum update_call_kind)message->kind) {
+    case UPDATE_BUCKET:
+        update_answer_bucket(scene, index, message->from, stage(scene, member, message));
+        return;
+    case UPDATE_PAUSE:
+        member->weights = 0;
+        member->kv = 0;
+        break;
+    case UPDATE_RESUME_WEIGHTS:
+        member->weights = 1;
+        break;
+    case UPDATE_RESUME_KV:
+        member->kv = 1;
+        break;
+    case UPDATE_TAKE_SHADOW:
+        take_shadow(member);
+        break;
+    case UPDATE_PREPARE:
+        well = prepare(scene->limits, member, message);
+        break;
+    case UPDATE_FLIP:
+        well = flip(member, message->update, message->version);
+        break;
+    case UPDATE_DROP:
+        drop(scene->limits, member, message->epoch);
+        break;
+    case UPDATE_NO_CALL:
+        break;
+    }
+    if (member->todo != MEMBER_RESTS) {
+        member->todo_from = message->from; /* answered when that is done */
+    } else {
+        update_answer_call(scene, index, message->from, well);
+    }
+}
+
+/* ---- what it asks the store ------------------------------------------------------------- */
+
+static void rest(struct update_scene *scene, uint8_t index, bool well)
+{
+    struct update_member *member = &scene->world->members[index];
+    uint8_t from = member->todo_from;
+
+    member->todo = MEMBER_RESTS;
+    member->todo_from = 0;
+    member->todo_version = 0;
+    update_answer_call(scene, index, from, well);
+}
+
+static tdm_status ask(struct update_scene *scene, uint8_t index)
+{
+    struct update_member *member = &scene->world->members[index];
+    struct tdm__version_request request = {.kind = TDM__VERSION_PREPARED,
+                                           .update = update_id('u', member->intake_update),
+                                           .member =
+                                               update_member_id(index, member->incarnation)};
+
+    if (member->todo == MEMBER_VOTES) {
+        request.hash = update_hash_value(member->hash);
+    } else if (member->todo == MEMBER_REPORTS) {
+        request.kind = TDM__VERSION_FLIPPED;
+    } else {
+        request.kind = TDM__VERSION_DECIDE;
+        request.proposal = TDM__UPDATE_ABORTED;
+    }
+    return update_ask(scene, &request);
+}
+
+static void obey(struct update_scene *scene, uint8_t index)
+{
+    struct update_member *member = &scene->world->members[index];
+    enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
+
+    if (update_outcome(scene->world, member->intake_update, &outcome) == TDM_OK &&
+        outcome == TDM__UPDATE_COMMITTED) {
+        (void)flip(member, member->intake_update, scene->world->record.id_version);
+        return;
+    }
+    drop(scene->limits, member, member->intake_epoch);
+    rest(scene, index, true);
+}
+
+void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard)
+{
+    struct update_member *member = &scene->world->members[index];
+    tdm_status status = ask(scene, index);
+
+    if (!heard) {
+        return; /* asks again */
+    }
+    switch ((enum update_member_todo)member->todo) {
+    case MEMBER_VOTES:
+        rest(scene, index, status == TDM_OK);
+        break;
+    case MEMBER_ASKS:
+        obey(scene, index);
+        break;
+    case MEMBER_REPORTS:
+        if (status == TDM_OK) {
+            member->version = member->todo_version;
+        }
+        rest(scene, index, status == TDM_OK);
+        break;
+    case MEMBER_RESTS:
+        break;
+    }
+}

@@ -1,0 +1,59 @@
+/* update_inside.h - the parts of the world of updates, among themselves. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_UPDATE_INSIDE_H
+#define TDM_TESTS_SUPPORT_UPDATE_INSIDE_H
+
+#include "tests/support/update_world.h"
+
+#include "colocate/weights/commit_core.h"
+
+/* The world while something happens in it. */
+struct update_scene {
+    const struct update_limits *limits;
+    struct update_world *world;
+    const char *wrong; /* the first thing that may never be */
+};
+
+void update_wrong(struct update_scene *scene, const char *what);
+
+/* ---- the store (update_store.c) ---- */
+
+struct tdm__id update_id(uint8_t kind, uint8_t number);
+struct tdm__member update_member_id(uint8_t index, uint8_t incarnation);
+/* The number that stands for the hash of these contents. */
+uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]);
+struct tdm__hash update_hash_value(uint8_t number);
+void update_fill(uint8_t version, uint8_t tensor, uint8_t bytes[UPDATE_TENSOR_BYTES]);
+/* One atomic step of the record. */
+tdm_status update_ask(struct update_scene *scene, const struct tdm__version_request *request);
+/* TDM_E_NOT_FOUND, or what was decided about this update. */
+tdm_status update_outcome(const struct update_world *world, uint8_t update,
+                          enum tdm__update_outcome *outcome_out);
+
+/* ---- an engine (update_engine.c) ---- */
+
+void update_engine_takes(struct update_scene *scene, uint8_t index,
+                         const struct update_message *message);
+void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard);
+bool update_engine_serves(const struct update_member *member);
+
+/* ---- who is answered (update_world.c) ---- */
+
+void update_answer_call(struct update_scene *scene, uint8_t index, uint8_t from, bool well);
+void update_answer_bucket(struct update_scene *scene, uint8_t index, uint8_t from, bool well);
+
+/* ---- driver and trainer (update_source.c) ---- */
+
+void update_driver_starts(struct update_scene *scene);
+void update_driver_wants_update(struct update_scene *scene);
+void update_driver_goes_on(struct update_scene *scene, bool heard);
+void update_driver_learns(struct update_scene *scene, uint8_t index);
+void update_driver_learns_of_trainer(struct update_scene *scene);
+bool update_driver_can_go_on(const struct update_world *world);
+/* It sends requests to its engines now. */
+bool update_driver_generates(const struct update_limits *limits,
+                             const struct update_world *world);
+void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong);
+bool update_trainer_can_go_on(const struct update_world *world);
+
+#endif

@@ -1,0 +1,536 @@
+/* update_source.c - driver and trainer of the world of updates. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/update_inside.h"
+
+#include "colocate/phase.h"
+
+#include <string.h>
+
+static void act(struct update_scene *scene, enum tdm__phase_action action);
+
+/* ---- whose turn it is ------------------------------------------------------------------- */
+
+static struct tdm__phase phase_of(const struct update_driver *driver)
+{
+    return (struct tdm__phase){.phase = (enum tdm__phase_name)driver->phase,
+                               .open = (enum tdm__phase_action)driver->open,
+                               .resident = driver->resident,
+                               .engines_alive = driver->engines_alive,
+                               .engines_needed = 1,
+                               .update_retries_max = 1,
+                               .update_retries = driver->retries,
+                               .committed_version = driver->committed,
+                               .serving_version = driver->serving};
+}
+
+static void set_phase(struct update_driver *driver, const struct tdm__phase *phase)
+{
+    driver->phase = (uint8_t)phase->phase;
+    driver->open = (uint8_t)phase->open;
+    driver->resident = (uint8_t)phase->resident;
+    driver->engines_alive = (uint8_t)phase->engines_alive;
+    driver->retries = (uint8_t)phase->update_retries;
+    driver->committed = (uint8_t)phase->committed_version;
+    driver->serving = (uint8_t)phase->serving_version;
+}
+
+static void feed_event(struct update_scene *scene, const struct tdm__phase_event *event)
+{
+    struct update_driver *driver = &scene->world->driver;
+    struct tdm__phase phase = phase_of(driver);
+    enum tdm__phase_action action = TDM__PHASE_DO_NOTHING;
+
+    if (tdm__phase_next(&phase, event, &action) != TDM_OK) {
+        update_wrong(scene, "an event does not belong in its phase");
+        return;
+    }
+    set_phase(driver, &phase);
+    act(scene, action);
+}
+
+static void feed(struct update_scene *scene, enum tdm__phase_event_kind kind)
+{
+    feed_event(scene, &(struct tdm__phase_event){.kind = kind,
+                                                 .version = scene->world->driver.version,
+                                                 .participant = TDM__PHASE_ENGINE});
+}
+
+bool update_driver_generates(const struct update_limits *limits,
+                             const struct update_world *world)
+{
+    const struct tdm__phase phase = phase_of(&world->driver);
+
+    if (!world->driver.alive) {
+        return false;
+    }
+    if (limits->bug == UPDATE_BUG_FORWARD_WITHOUT_KV) {
+        return (phase.resident & TDM__PHASE_HAS_WEIGHTS) != 0 && phase.serving_version != 0 &&
+               phase.phase != TDM__PHASE_UPDATE && phase.phase != TDM__PHASE_OFFLOAD_ENGINE;
+    }
+    return tdm__phase_may_generate(&phase);
+}
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+/* What an ended driver had sent may still come. */
+static void deliver_later(struct update_world *world, uint8_t index)
+{
+    struct update_member *member = &world->members[index];
+
+    if (member->call.kind != UPDATE_NO_CALL && world->late.kind == UPDATE_NO_CALL) {
+        world->late = member->call;
+        world->late_to = index;
+        world->late_incarnation = member->incarnation;
+    }
+}
+
+/* To all of its engines, at once. */
+static void call_engines(struct update_scene *scene, enum update_call_kind kind)
+{
+    struct update_world *world = scene->world;
+    struct update_driver *driver = &world->driver;
+
+    driver->todo = DRIVER_CALLS;
+    driver->call = (uint8_t)kind;
+    driver->waiting = driver->crew;
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        struct update_member *member = &world->members[i];
+
+        if ((driver->crew >> i & 1) == 0 || !member->alive ||
+            member->incarnation != driver->incarnations[i]) {
+            continue;
+        }
+        deliver_later(world, i);
+        member->call = (struct update_message){.kind = (uint8_t)kind,
+                                               .from = driver->incarnation,
+                                               .update = driver->update,
+                                               .epoch = driver->epoch,
+                                               .version = driver->version,
+                                               .hash = driver->hash};
+    }
+}
+
+/* Whoever lives now. */
+static void gather_crew(struct update_scene *scene)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    driver->crew = 0;
+    driver->engines_alive = 0;
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        const struct update_member *member = &scene->world->members[i];
+
+        driver->incarnations[i] = member->incarnation;
+        driver->crew |= (uint8_t)(member->alive << i);
+        driver->engines_alive = (uint8_t)(driver->engines_alive + member->alive);
+    }
+}
+
+/* All incarnations that it knows to have ended. */
+static uint32_t list_dead(const struct update_scene *scene, struct tdm__member *dead)
+{
+    const struct update_driver *driver = &scene->world->driver;
+    uint32_t count = 0;
+
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        uint8_t ended = (uint8_t)(driver->incarnations[i] - (driver->crew >> i & 1));
+
+        for (uint8_t k = 1; k <= ended; k++) {
+            dead[count++] = update_member_id(i, k);
+        }
+    }
+    return count;
+}
+
+/* The job ends; its engines do not, here: whoever comes next finds them as they are. */
+static void give_up(struct update_driver *driver)
+{
+    uint8_t incarnation = driver->incarnation;
+
+    memset(driver, 0, sizeof(*driver));
+    driver->incarnation = incarnation;
+}
+
+static void act(struct update_scene *scene, enum tdm__phase_action action)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    switch (action) {
+    case TDM__PHASE_DO_NOTHING:
+        if (driver->phase == TDM__PHASE_ROLLOUT) {
+            driver->todo = DRIVER_RESTS;
+            driver->call = UPDATE_NO_CALL;
+        }
+        break;
+    case TDM__PHASE_DO_PAUSE_ENGINES:
+        call_engines(scene, UPDATE_PAUSE);
+        break;
+    case TDM__PHASE_DO_RESUME_TRAINER: /* its turn is of no interest here */
+        feed(scene, TDM__PHASE_TRAINER_RESUMED);
+        break;
+    case TDM__PHASE_DO_TRAIN:
+        feed(scene, TDM__PHASE_STEP_DONE);
+        break;
+    case TDM__PHASE_DO_PAUSE_TRAINER:
+        feed(scene, TDM__PHASE_TRAINER_PAUSED);
+        break;
+    case TDM__PHASE_DO_RESUME_WEIGHTS:
+        call_engines(scene, UPDATE_RESUME_WEIGHTS);
+        break;
+    case TDM__PHASE_DO_UPDATE:
+        driver->todo = DRIVER_BEGINS;
+        driver->asked = 0;
+        driver->failed = 0;
+        break;
+    case TDM__PHASE_DO_FLUSH:
+        call_engines(scene, driver->failed ? UPDATE_DROP : UPDATE_FLIP);
+        break;
+    case TDM__PHASE_DO_RESUME_KV:
+        call_engines(scene, UPDATE_RESUME_KV);
+        if (scene->limits->bug == UPDATE_BUG_AWAKE_WHEN_ASKED) {
+            driver->waiting = 0;
+            feed(scene, TDM__PHASE_KV_RESUMED);
+        }
+        break;
+    case TDM__PHASE_DO_GENERATE:
+        break;
+    case TDM__PHASE_DO_FAIL:
+        give_up(driver);
+        break;
+    }
+}
+
+/* ---- the steps of an update ------------------------------------------------------------- */
+
+static void order_trainer(struct update_scene *scene)
+{
+    struct update_driver *driver = &scene->world->driver;
+    struct update_trainer *trainer = &scene->world->trainer;
+
+    driver->todo = DRIVER_MOVES;
+    driver->trainer = trainer->incarnation;
+    if (!trainer->alive) {
+        return;
+    }
+    trainer->order = (struct update_order){.here = 1,
+                                           .from = driver->incarnation,
+                                           .update = driver->update,
+                                           .epoch = driver->epoch,
+                                           .version = driver->version,
+                                           .crew = driver->crew};
+    memcpy(trainer->order.incarnations, driver->incarnations, sizeof(driver->incarnations));
+    memcpy(trainer->order.keys, driver->keys, sizeof(driver->keys));
+}
+
+static void ask_begin(struct update_scene *scene, bool heard)
+{
+    struct update_world *world = scene->world;
+    struct update_driver *driver = &world->driver;
+    struct tdm__member members[UPDATE_MEMBERS_MAX];
+    struct tdm__member dead[64];
+    struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
+                                           .base = world->record.version,
+                                           .source = {update_id('s', 1), driver->incarnation},
+                                           .members = members,
+                                           .dead = dead,
+                                           .dead_count = list_dead(scene, dead)};
+    tdm_status status;
+
+    if (!driver->asked) {
+        driver->update = ++world->ids;
+        driver->asked = 1;
+    }
+    request.update = update_id('u', driver->update);
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        if ((driver->crew >> i & 1) != 0) {
+            members[request.members_count++] = update_member_id(i, driver->incarnations[i]);
+        }
+    }
+    status = update_ask(scene, &request);
+    if (!heard) {
+        return;
+    }
+    driver->asked = 0;
+    if (status != TDM_OK) {
+        feed(scene, TDM__PHASE_STEP_FAILED);
+        return;
+    }
+    driver->epoch = world->record.epoch;
+    driver->version = world->record.id_version;
+    if (scene->limits->bug == UPDATE_BUG_UPDATE_ASLEEP) {
+        order_trainer(scene);
+    } else {
+        call_engines(scene, UPDATE_TAKE_SHADOW);
+    }
+}
+
+static void outcome_heard(struct update_scene *scene, bool committed)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    driver->failed = !committed;
+    if (driver->takes_over) {
+        call_engines(scene, committed ? UPDATE_FLIP : UPDATE_DROP);
+    } else {
+        feed(scene, committed ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED);
+    }
+}
+
+static void ask_decide(struct update_scene *scene, bool heard)
+{
+    struct update_driver *driver = &scene->world->driver;
+    struct tdm__member dead[64];
+    enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
+    struct tdm__version_request request = {.kind = TDM__VERSION_DECIDE,
+                                           .update = update_id('u', driver->update),
+                                           .proposal = driver->failed ? TDM__UPDATE_ABORTED
+                                                                      : TDM__UPDATE_COMMITTED,
+                                           .dead = dead,
+                                           .dead_count = list_dead(scene, dead)};
+    tdm_status status = update_ask(scene, &request);
+
+    if (!heard) {
+        return;
+    }
+    if (status == TDM_E_STATE && !driver->failed) {
+        driver->failed = 1; /* a vote is out */
+        return;
+    }
+    if (status != TDM_OK || update_outcome(scene->world, driver->update, &outcome) != TDM_OK) {
+        update_wrong(scene, "an update cannot be decided");
+        return;
+    }
+    outcome_heard(scene, outcome == TDM__UPDATE_COMMITTED);
+}
+
+/* All have answered the call, or died. */
+static void calls_answered(struct update_scene *scene)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    switch ((enum update_call_kind)driver->call) {
+    case UPDATE_PAUSE:
+        feed(scene, driver->takes_over ? TDM__PHASE_UPDATE_WANTED : TDM__PHASE_ENGINES_PAUSED);
+        driver->takes_over = 0;
+        break;
+    case UPDATE_RESUME_WEIGHTS:
+        feed(scene, TDM__PHASE_WEIGHTS_RESUMED);
+        break;
+    case UPDATE_TAKE_SHADOW:
+        if (driver->failed) {
+            driver->todo = DRIVER_DECIDES;
+        } else {
+            order_trainer(scene);
+        }
+        break;
+    case UPDATE_PREPARE:
+        driver->todo = DRIVER_DECIDES;
+        break;
+    case UPDATE_FLIP:
+    case UPDATE_DROP:
+        if (driver->takes_over) {
+            call_engines(scene, UPDATE_PAUSE);
+        } else {
+            feed(scene, TDM__PHASE_CACHES_FLUSHED);
+        }
+        break;
+    case UPDATE_RESUME_KV:
+        feed(scene, TDM__PHASE_KV_RESUMED);
+        break;
+    case UPDATE_NO_CALL:
+    case UPDATE_BUCKET:
+        break;
+    }
+}
+
+bool update_driver_can_go_on(const struct update_world *world)
+{
+    const struct update_driver *driver = &world->driver;
+
+    return driver->alive && (driver->todo == DRIVER_BEGINS || driver->todo == DRIVER_DECIDES ||
+                             (driver->todo == DRIVER_CALLS && driver->waiting == 0));
+}
+
+void update_driver_goes_on(struct update_scene *scene, bool heard)
+{
+    if (scene->world->driver.todo == DRIVER_BEGINS) {
+        ask_begin(scene, heard);
+    } else if (scene->world->driver.todo == DRIVER_DECIDES) {
+        ask_decide(scene, heard);
+    } else {
+        calls_answered(scene);
+    }
+}
+
+void update_driver_wants_update(struct update_scene *scene)
+{
+    gather_crew(scene);
+    feed(scene, TDM__PHASE_ROLLOUT_DONE);
+}
+
+/* ---- a new driver ----------------------------------------------------------------------- */
+
+/* It brings the last update to its end, takes all engines off the card, and begins its own. */
+void update_driver_starts(struct update_scene *scene)
+{
+    struct update_world *world = scene->world;
+    struct update_driver *driver = &world->driver;
+
+    if (scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {
+        world->record = (struct update_record){.epoch = world->record.epoch};
+    }
+    driver->alive = 1;
+    driver->incarnation++;
+    gather_crew(scene);
+    driver->committed = world->record.version;
+    driver->takes_over = 1;
+    driver->update = world->record.id;
+    driver->epoch = world->record.epoch;
+    driver->version = world->record.id_version;
+    if (world->record.id == 0) {
+        call_engines(scene, UPDATE_PAUSE);
+    } else {
+        driver->todo = DRIVER_DECIDES;
+    }
+}
+
+/* ---- deaths that it learns of ----------------------------------------------------------- */
+
+void update_driver_learns(struct update_scene *scene, uint8_t index)
+{
+    struct update_driver *driver = &scene->world->driver;
+    uint8_t others = (uint8_t) ~(1U << index);
+
+    driver->crew &= others;
+    driver->waiting &= others;
+    driver->failed |= driver->todo == DRIVER_MOVES ||
+                      (driver->todo == DRIVER_CALLS &&
+                       (driver->call == UPDATE_TAKE_SHADOW || driver->call == UPDATE_PREPARE));
+    feed(scene, TDM__PHASE_DIED);
+}
+
+void update_driver_learns_of_trainer(struct update_scene *scene)
+{
+    feed_event(scene, &(struct tdm__phase_event){.kind = TDM__PHASE_DIED,
+                                                 .participant = TDM__PHASE_TRAINER});
+}
+
+/* ---- the trainer ------------------------------------------------------------------------ */
+
+bool update_trainer_can_go_on(const struct update_world *world)
+{
+    const struct update_trainer *trainer = &world->trainer;
+
+    return trainer->alive && (trainer->todo == TRAINER_RESTS   ? trainer->order.here != 0
+                              : trainer->todo == TRAINER_WAITS ? trainer->waiting == 0
+                                                               : true);
+}
+
+static void finish(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+    struct update_driver *driver = &scene->world->driver;
+    uint8_t all[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
+
+    if (driver->alive && driver->incarnation == trainer->work.from &&
+        driver->todo == DRIVER_MOVES) {
+        for (uint8_t i = 0; i < UPDATE_TENSORS; i++) {
+            update_fill(trainer->work.version, i, all[i]);
+        }
+        driver->hash = update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])all);
+        if (trainer->failed || driver->failed) {
+            driver->failed = 1;
+            driver->todo = DRIVER_DECIDES;
+        } else {
+            call_engines(scene, UPDATE_PREPARE);
+        }
+    }
+    memset(&trainer->work, 0, sizeof(trainer->work));
+    trainer->todo = TRAINER_RESTS;
+    trainer->tensor = 0;
+    trainer->failed = 0;
+}
+
+static bool reaches(const struct update_trainer *trainer, const struct update_member *member,
+                    uint8_t index)
+{
+    return (trainer->work.crew >> index & 1) != 0 && member->alive &&
+           member->incarnation == trainer->work.incarnations[index];
+}
+
+/* One byte, wherever the engines will read it. */
+static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+
+    if (!scene->limits->in_place) {
+        trainer->bucket[place] = byte;
+        return;
+    }
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        struct update_member *member = &scene->world->members[i];
+
+        if (!reaches(trainer, member, i)) {
+            continue;
+        }
+        if (scene->limits->bug == UPDATE_BUG_UPDATE_ASLEEP && !member->shadow_here) {
+            update_wrong(scene, "bytes are written to memory that is away");
+        } else if (member->shadow_here && member->shadow_key == trainer->work.keys[i]) {
+            member->shadow[trainer->tensor][place] = byte;
+        } /* else into memory that is nobody's any more, but that this mapping holds */
+    }
+}
+
+static void tell(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+    struct update_message message = {.kind = UPDATE_BUCKET,
+                                     .from = trainer->incarnation,
+                                     .update = trainer->work.update,
+                                     .epoch = trainer->work.epoch,
+                                     .version = trainer->work.version,
+                                     .tensor = trainer->tensor};
+
+    update_fill(trainer->work.version, trainer->tensor, message.seen);
+    trainer->waiting = trainer->work.crew;
+    trainer->todo = TRAINER_WAITS;
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        if (reaches(trainer, &scene->world->members[i], i)) {
+            scene->world->members[i].bucket = message;
+        }
+    }
+}
+
+void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+    uint8_t bytes[UPDATE_TENSOR_BYTES];
+
+    update_fill(trainer->work.version, trainer->tensor, bytes);
+    switch ((enum update_trainer_todo)trainer->todo) {
+    case TRAINER_RESTS:
+        trainer->work = trainer->order;
+        memset(&trainer->order, 0, sizeof(trainer->order));
+        trainer->todo = TRAINER_WRITES;
+        break;
+    case TRAINER_WRITES:
+        write_byte(scene, 0, bytes[0]);
+        trainer->todo = TRAINER_WRITES_ON;
+        break;
+    case TRAINER_WRITES_ON:
+        write_byte(scene, 1, (uint8_t)(bytes[1] ^ (writes_wrong ? 0x80 : 0)));
+        trainer->todo = TRAINER_TELLS;
+        break;
+    case TRAINER_TELLS:
+        tell(scene);
+        break;
+    case TRAINER_WAITS:
+        trainer->tensor++;
+        if (trainer->failed || trainer->tensor == UPDATE_TENSORS) {
+            finish(scene);
+        } else {
+            trainer->todo = TRAINER_WRITES;
+        }
+        break;
+    }
+}

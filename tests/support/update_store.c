@@ -1,0 +1,197 @@
+/* update_store.c - the record of the world of updates, and what its bytes hash to. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/update_inside.h"
+
+#include "runtime/assert.h"
+
+#include <string.h>
+
+enum { HASHES_MAX = 255 };
+
+static struct tdm__hash hashes[HASHES_MAX];
+static uint8_t hashes_count;
+
+void update_wrong(struct update_scene *scene, const char *what)
+{
+    if (scene->wrong == NULL) {
+        scene->wrong = what;
+    }
+}
+
+struct tdm__id update_id(uint8_t kind, uint8_t number)
+{
+    return number == 0 ? (struct tdm__id){{0}} : (struct tdm__id){{kind, number}};
+}
+
+struct tdm__member update_member_id(uint8_t index, uint8_t incarnation)
+{
+    return (struct tdm__member){update_id('m', (uint8_t)(index + 1)), incarnation};
+}
+
+/* Different for all versions, tensors and places. */
+void update_fill(uint8_t version, uint8_t tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
+{
+    for (uint8_t i = 0; i < UPDATE_TENSOR_BYTES; i++) {
+        bytes[i] = (uint8_t)(version << 4 | tensor << 1 | i);
+    }
+}
+
+uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES])
+{
+    static const struct tdm__hash manifest = {1, 2};
+    uint64_t sums[UPDATE_TENSORS];
+    struct tdm__hash hash;
+
+    for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
+        sums[i] = tdm__checksum_tensor(bytes[i], UPDATE_TENSOR_BYTES);
+    }
+    hash = tdm__checksum_contents(&manifest, sums, UPDATE_TENSORS);
+    for (uint8_t i = 0; i < hashes_count; i++) {
+        if (tdm__hash_equal(&hashes[i], &hash)) {
+            return (uint8_t)(i + 1);
+        }
+    }
+    TDM_ASSERT(hashes_count < HASHES_MAX);
+    hashes[hashes_count++] = hash;
+    return hashes_count;
+}
+
+struct tdm__hash update_hash_value(uint8_t number)
+{
+    return number == 0 ? (struct tdm__hash){0, 0} : hashes[number - 1];
+}
+
+static uint8_t hash_number(const struct tdm__hash *hash)
+{
+    for (uint8_t i = 0; i < hashes_count; i++) {
+        if (tdm__hash_equal(&hashes[i], hash)) {
+            return (uint8_t)(i + 1);
+        }
+    }
+    return 0;
+}
+
+/* ---- the record as bytes ---------------------------------------------------------------- */
+
+static void unpack(const struct update_record *from, struct tdm__version_record *to)
+{
+    struct tdm__update *update = &to->update;
+
+    to->epoch = from->epoch;
+    to->version_highest = from->highest;
+    to->version = from->version;
+    to->hash = update_hash_value(from->hash);
+    to->lost = false;
+    update->id = update_id('u', from->id);
+    update->epoch = from->epoch;
+    update->version = from->id_version;
+    update->base = from->base;
+    update->source = (struct tdm__member){update_id('s', 1), from->source};
+    update->outcome = (enum tdm__update_outcome)from->outcome;
+    update->reason = (enum tdm__update_reason)from->reason;
+    update->members_count = from->count;
+    for (unsigned i = 0; i < from->count; i++) {
+        update->members[i] = (struct tdm__update_member){
+            .who = update_member_id(from->members[i].index, from->members[i].incarnation),
+            .phase = (enum tdm__member_phase)from->members[i].phase,
+            .voted = from->members[i].voted != 0,
+            .hash = update_hash_value(from->members[i].hash)};
+    }
+    to->past_count = from->past_count;
+    for (unsigned i = 0; i < from->past_count; i++) {
+        to->past[i] = (struct tdm__update_past){
+            .id = update_id('u', from->past[i].id),
+            .epoch = from->past[i].epoch,
+            .version = from->past[i].version,
+            .outcome = (enum tdm__update_outcome)from->past[i].outcome};
+    }
+}
+
+static void pack_past(const struct tdm__version_record *from, struct update_record *to)
+{
+    uint32_t skipped =
+        from->past_count > UPDATE_PAST_MAX ? from->past_count - UPDATE_PAST_MAX : 0;
+
+    to->past_count = (uint8_t)(from->past_count - skipped);
+    for (unsigned i = 0; i < to->past_count; i++) {
+        const struct tdm__update_past *past = &from->past[i + skipped];
+
+        to->past[i].id = past->id.bytes[1];
+        to->past[i].epoch = (uint8_t)past->epoch;
+        to->past[i].version = (uint8_t)past->version;
+        to->past[i].outcome = (uint8_t)past->outcome;
+    }
+}
+
+static void pack(const struct tdm__version_record *from, struct update_record *to)
+{
+    const struct tdm__update *update = &from->update;
+
+    memset(to, 0, sizeof(*to));
+    to->epoch = (uint8_t)from->epoch;
+    to->highest = (uint8_t)from->version_highest;
+    to->version = (uint8_t)from->version;
+    to->hash = hash_number(&from->hash);
+    to->id = update->id.bytes[1];
+    to->id_version = (uint8_t)update->version;
+    to->base = (uint8_t)update->base;
+    to->source = (uint8_t)update->source.incarnation;
+    to->outcome = (uint8_t)update->outcome;
+    to->reason = (uint8_t)update->reason;
+    to->count = (uint8_t)update->members_count;
+    for (unsigned i = 0; i < to->count; i++) {
+        to->members[i].index = (uint8_t)(update->members[i].who.actor.bytes[1] - 1);
+        to->members[i].incarnation = (uint8_t)update->members[i].who.incarnation;
+        to->members[i].phase = (uint8_t)update->members[i].phase;
+        to->members[i].voted = update->members[i].voted;
+        to->members[i].hash = hash_number(&update->members[i].hash);
+    }
+    pack_past(from, to);
+}
+
+/* ---- a step ----------------------------------------------------------------------------- */
+
+static void check_step(struct update_scene *scene, const struct update_record *old)
+{
+    struct update_world *world = scene->world;
+    const struct update_record *new = &world->record;
+
+    if (new->version < old->version || new->highest < old->highest || new->epoch < old->epoch) {
+        update_wrong(scene, "the record goes back");
+    }
+    if (new->epoch > old->epoch) {
+        if (new->id_version <= world->version_highest) {
+            update_wrong(scene, "a version number is used twice");
+        }
+        world->version_highest = new->id_version;
+    }
+    if (new->version > old->version) {
+        world->hash_of[new->version] = new->hash;
+    }
+}
+
+tdm_status update_ask(struct update_scene *scene, const struct tdm__version_request *request)
+{
+    static struct tdm__version_record record;
+    struct update_record before = scene->world->record;
+    bool changed;
+    tdm_status status;
+
+    unpack(&before, &record);
+    status = tdm__version_apply(&record, request, &changed);
+    if (status == TDM_OK && changed) {
+        pack(&record, &scene->world->record);
+        check_step(scene, &before);
+    }
+    return status;
+}
+
+tdm_status update_outcome(const struct update_world *world, uint8_t update,
+                          enum tdm__update_outcome *outcome_out)
+{
+    static struct tdm__version_record record;
+    struct tdm__id id = update_id('u', update);
+
+    unpack(&world->record, &record);
+    return tdm__version_outcome(&record, &id, outcome_out);
+}

@@ -1,0 +1,207 @@
+/* update_world.h - processes that update weights: a state, and the events that may come next.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_SUPPORT_UPDATE_WORLD_H
+#define TDM_TESTS_SUPPORT_UPDATE_WORLD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One driver, one trainer and two or three engines around one record, with real bytes and real
+ * checksums.  What they decide is decided by the product: the record by commit_core.c, what a
+ * member takes by intake.c, whose turn it is by phase.c.  What travels may be late and may come
+ * twice, an answer of the store may be lost, a write may go wrong, and each process may end
+ * between any two of the named steps of docs/protocols/commit.md and come back as another. */
+enum {
+    UPDATE_MEMBERS_MAX = 3,
+    UPDATE_TENSORS = 2, /* one a bucket */
+    UPDATE_TENSOR_BYTES = 2,
+    UPDATE_IDS_MAX = 15,
+    UPDATE_PAST_MAX = 4 /* a question about an older one is never asked here */
+};
+
+/* Mistakes of other systems, made here on purpose. */
+enum update_bug {
+    UPDATE_NO_BUG,
+    /* slime: buckets go into the weights that are served, under the new number from the first
+     * bucket on. */
+    UPDATE_BUG_NUMBER_AFTER_FIRST_BUCKET,
+    /* miles#2244, #2835: the counter of versions dies with the source. */
+    UPDATE_BUG_NUMBER_IN_MEMORY,
+    /* vllm#57853: an update is sent to, and taken by, an engine whose memory is away. */
+    UPDATE_BUG_UPDATE_ASLEEP,
+    /* vllm#44395, PR45700: requests go on when the weights are back, and the KV cache is not.
+     */
+    UPDATE_BUG_FORWARD_WITHOUT_KV,
+    /* vllm PR45398: memory counts as back when that is asked for, not when it is so. */
+    UPDATE_BUG_AWAKE_WHEN_ASKED,
+    /* Tandem's own: a drop that does not say of which update. */
+    UPDATE_BUG_DROP_OF_NOTHING
+};
+
+struct update_limits {
+    uint8_t members;
+    uint8_t updates; /* begun because somebody wants one; more, where one is needed to serve */
+    uint8_t crashes;
+    uint8_t losses;  /* of the store's answers */
+    uint8_t repeats; /* messages that come twice, the second time whenever */
+    uint8_t tears;   /* writes that go wrong */
+    uint8_t hurries; /* deadlines that pass although nobody died */
+    bool in_place;   /* trainers write into the engines' shadows; else each into its bucket */
+    enum update_bug bug;
+};
+
+/* Everything below is bytes, so that two states are the same when their bytes are. */
+
+struct update_record {
+    uint8_t epoch, highest, version, hash;
+    uint8_t id, id_version, base, source, outcome, reason, count;
+    struct {
+        uint8_t index, incarnation, phase, voted, hash;
+    } members[UPDATE_MEMBERS_MAX];
+    uint8_t past_count;
+    struct {
+        uint8_t id, epoch, version, outcome;
+    } past[UPDATE_PAST_MAX];
+};
+
+enum update_call_kind {
+    UPDATE_NO_CALL,
+    UPDATE_PAUSE,
+    UPDATE_RESUME_WEIGHTS,
+    UPDATE_TAKE_SHADOW,
+    UPDATE_PREPARE,
+    UPDATE_FLIP,
+    UPDATE_DROP,
+    UPDATE_RESUME_KV,
+    UPDATE_BUCKET
+};
+
+/* To an engine.  `seen`: the tensor's bytes as the sender has them, in place of their sum. */
+struct update_message {
+    uint8_t kind, from, update, epoch, version, hash, tensor;
+    uint8_t seen[UPDATE_TENSOR_BYTES];
+};
+
+enum update_member_todo { MEMBER_RESTS, MEMBER_VOTES, MEMBER_ASKS, MEMBER_REPORTS };
+
+struct update_member {
+    uint8_t alive, incarnation;
+    uint8_t intake_phase, intake_update, intake_epoch;
+    uint8_t version; /* of `image`; 0: none, or not yet */
+    uint8_t version_highest;
+    uint8_t weights, kv, shadow_here;
+    uint8_t shadow_key; /* which memory it is */
+    uint8_t image[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
+    uint8_t shadow[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
+    uint8_t seen[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]; /* what it has verified */
+    uint8_t staged;                                    /* a bit a tensor */
+    uint8_t hash;                                      /* voted for */
+    uint8_t todo, todo_from, todo_version;
+    struct update_message call;   /* the driver's */
+    struct update_message bucket; /* the trainer's */
+};
+
+enum update_driver_todo {
+    DRIVER_RESTS,
+    DRIVER_CALLS,
+    DRIVER_BEGINS,
+    DRIVER_MOVES,
+    DRIVER_DECIDES
+};
+
+struct update_driver {
+    uint8_t alive, incarnation;
+    uint8_t phase, open, resident, engines_alive, retries, committed, serving;
+    uint8_t todo, call, takes_over;
+    uint8_t waiting, crew; /* a bit an engine */
+    uint8_t incarnations[UPDATE_MEMBERS_MAX];
+    uint8_t trainer; /* its incarnation */
+    uint8_t keys[UPDATE_MEMBERS_MAX];
+    uint8_t update, epoch, version, hash, failed, asked;
+};
+
+enum update_trainer_todo {
+    TRAINER_RESTS,
+    TRAINER_WRITES,
+    TRAINER_WRITES_ON, /* half of it is there */
+    TRAINER_TELLS,
+    TRAINER_WAITS
+};
+
+struct update_order {
+    uint8_t here, from, update, epoch, version, crew;
+    uint8_t incarnations[UPDATE_MEMBERS_MAX];
+    uint8_t keys[UPDATE_MEMBERS_MAX];
+};
+
+struct update_trainer {
+    uint8_t alive, incarnation;
+    struct update_order order; /* in its mailbox */
+    struct update_order work;
+    uint8_t todo, tensor, waiting, failed;
+    uint8_t bucket[UPDATE_TENSOR_BYTES];
+};
+
+struct update_world {
+    struct update_record record;
+    struct update_member members[UPDATE_MEMBERS_MAX];
+    struct update_driver driver;
+    struct update_trainer trainer;
+    struct update_message late; /* once more under way */
+    uint8_t late_to, late_incarnation;
+    uint8_t updates_left, crashes_left, losses_left, repeats_left, tears_left, hurries_left;
+    uint8_t ids;                         /* given out */
+    uint8_t version_highest;             /* ever given out */
+    uint8_t hash_of[UPDATE_IDS_MAX + 1]; /* of each committed version */
+};
+
+enum update_event_kind {
+    UPDATE_DRIVER_WANTS_UPDATE,
+    UPDATE_DRIVER_GOES_ON,
+    UPDATE_DRIVER_HEARS_NOTHING, /* asks the store; the answer is lost */
+    UPDATE_DRIVER_LEARNS_OF_DEATH,
+    UPDATE_DRIVER_LEARNS_OF_TRAINERS_DEATH,
+    UPDATE_TRAINER_GOES_ON,
+    UPDATE_TRAINER_WRITES_WRONG,
+    UPDATE_TRAINER_LEARNS_OF_DEATH,
+    UPDATE_MEMBER_TAKES_CALL,
+    UPDATE_MEMBER_TAKES_BUCKET,
+    UPDATE_MEMBER_GOES_ON,
+    UPDATE_MEMBER_HEARS_NOTHING,
+    UPDATE_MEMBER_IS_LATE, /* its deadline passes */
+    UPDATE_CALL_IS_REPEATED,
+    UPDATE_BUCKET_IS_REPEATED,
+    UPDATE_LATE_MESSAGE_COMES,
+    UPDATE_DRIVER_ENDS,
+    UPDATE_DRIVER_STARTS,
+    UPDATE_TRAINER_ENDS,
+    UPDATE_TRAINER_STARTS,
+    UPDATE_MEMBER_ENDS,
+    UPDATE_MEMBER_STARTS,
+    UPDATE_EVENTS
+};
+
+struct update_event {
+    uint8_t kind; /* enum update_event_kind */
+    uint8_t who;  /* which engine, if any */
+};
+
+enum { UPDATE_EVENTS_MAX = UPDATE_EVENTS * UPDATE_MEMBERS_MAX };
+
+void update_world_init(struct update_world *world, const struct update_limits *limits);
+/* What may come next. */
+size_t update_world_events(const struct update_limits *limits, const struct update_world *world,
+                           struct update_event events[UPDATE_EVENTS_MAX]);
+/* Makes it happen; NULL, or what may never be and is so now. */
+const char *update_world_happen(const struct update_limits *limits, struct update_world *world,
+                                struct update_event event);
+/* Nothing goes wrong by it, and nobody ends. */
+bool update_event_is_good(struct update_event event);
+/* All live engines serve the committed version, and are asked to. */
+bool update_world_serves(const struct update_world *world);
+void update_event_print(const struct update_world *before, struct update_event event,
+                        const struct update_world *after);
+
+#endif
