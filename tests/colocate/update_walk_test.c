@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-enum { STATES_MAX = 3 << 19, STEPS_MAX = 128 };
+enum { STATES_MAX = 3 << 19, STEPS_MAX = 256 };
 
 /* How a state was first reached. */
 struct origin {
@@ -178,12 +178,13 @@ static void check(struct update_limits limits, uint32_t states_min)
             fail_msg("%s", search.wrong);
         }
         check_ways(&search);
-        printf("%s, %d engines: %d updates wanted, %d crashes, %d lost answers, %d repeated "
-               "messages, %d wrong bytes, %d deadlines: %u states, %llu steps, %lld ms\n",
-               limits.in_place ? "donate" : "copy", limits.members, limits.updates,
-               limits.crashes, limits.losses, limits.repeats, limits.tears, limits.hurries,
-               search.walk.seen, (unsigned long long)search.walk.transitions,
-               (long long)(tdm__clock_ms() - begin_ms));
+        printf(
+            "%s, engines %d, updates wanted %d, crashes %d, lost answers %d, repeated messages "
+            "%d, wrong bytes %d, deadlines %d: %u states, %llu steps, %lld ms\n",
+            limits.in_place ? "donate" : "copy", limits.members, limits.updates, limits.crashes,
+            limits.losses, limits.repeats, limits.tears, limits.hurries, search.walk.seen,
+            (unsigned long long)search.walk.transitions,
+            (long long)(tdm__clock_ms() - begin_ms));
         assert_true(search.walk.seen >= states_min);
         close_search(&search);
     }
@@ -192,13 +193,28 @@ static void check(struct update_limits limits, uint32_t states_min)
 static void a_crash_at_any_step_does_no_harm(void **state)
 {
     (void)state;
-    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1}, 1);
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1}, 9000);
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 2}, 400000);
+    check((struct update_limits){.members = 3, .updates = 1, .crashes = 1}, 15000);
 }
 
-static void a_lost_answer_and_a_late_message_do_no_harm(void **state)
+static void a_message_late_or_twice_and_a_lost_answer_do_no_harm(void **state)
 {
     (void)state;
-    check((struct update_limits){.members = 2, .updates = 1, .losses = 1, .repeats = 1}, 1);
+    check((struct update_limits){.members = 2, .updates = 1, .losses = 1, .repeats = 1}, 2500);
+    check((struct update_limits){.members = 2, .updates = 1, .tears = 1, .repeats = 1}, 4000);
+    check((struct update_limits){.members = 2, .updates = 2, .repeats = 1}, 2500);
+}
+
+static void a_crash_with_any_other_mishap_does_no_harm(void **state)
+{
+    (void)state;
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .losses = 1}, 20000);
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .repeats = 1},
+          100000);
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .tears = 1}, 30000);
+    check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .hurries = 1},
+          50000);
 }
 
 static void find(enum update_bug bug, const char *name, struct update_limits limits)
@@ -232,12 +248,21 @@ static void known_mistakes_of_others_are_found(void **state)
     find(UPDATE_BUG_AWAKE_WHEN_ASKED, "vllm PR45398", calm);
 }
 
+static void a_drop_that_names_no_update_is_found(void **state)
+{
+    (void)state;
+    find(UPDATE_BUG_DROP_OF_NOTHING, "drop",
+         (struct update_limits){.members = 2, .updates = 1, .crashes = 1, .repeats = 1});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_any_step_does_no_harm),
-        cmocka_unit_test(a_lost_answer_and_a_late_message_do_no_harm),
+        cmocka_unit_test(a_message_late_or_twice_and_a_lost_answer_do_no_harm),
+        cmocka_unit_test(a_crash_with_any_other_mishap_does_no_harm),
         cmocka_unit_test(known_mistakes_of_others_are_found),
+        cmocka_unit_test(a_drop_that_names_no_update_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -163,11 +163,12 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
                          const struct update_message *message)
 {
     struct update_member *member = &scene->world->members[index];
+    uint8_t from = message->unheard ? 0 : message->from;
     bool well = true;
 
     switch ((enum update_call_kind)message->kind) {
     case UPDATE_BUCKET:
-        update_answer_bucket(scene, index, message->from, stage(scene, member, message));
+        update_answer_bucket(scene, index, from, stage(scene, member, message));
         return;
     case UPDATE_PAUSE:
         member->weights = 0;
@@ -195,9 +196,9 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         break;
     }
     if (member->todo != MEMBER_RESTS) {
-        member->todo_from = message->from; /* answered when that is done */
+        member->todo_from = from; /* answered when that is done */
     } else {
-        update_answer_call(scene, index, message->from, well);
+        update_answer_call(scene, index, from, well);
     }
 }
 

@@ -15,6 +15,8 @@ struct update_scene {
 };
 
 void update_wrong(struct update_scene *scene, const char *what);
+/* What only asks for memory comes in order, once, and ends with its sender. */
+bool update_may_be_late(const struct update_message *message);
 
 /* ---- the store (update_store.c) ---- */
 

@@ -77,7 +77,7 @@ static void deliver_later(struct update_world *world, uint8_t index)
 {
     struct update_member *member = &world->members[index];
 
-    if (member->call.kind != UPDATE_NO_CALL && world->late.kind == UPDATE_NO_CALL) {
+    if (update_may_be_late(&member->call) && world->late.kind == UPDATE_NO_CALL) {
         world->late = member->call;
         world->late_to = index;
         world->late_incarnation = member->incarnation;
@@ -120,7 +120,10 @@ static void gather_crew(struct update_scene *scene)
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         const struct update_member *member = &scene->world->members[i];
 
-        driver->incarnations[i] = member->incarnation;
+        if (driver->incarnations[i] != member->incarnation) {
+            driver->incarnations[i] = member->incarnation;
+            driver->fresh |= (uint8_t)(1U << i);
+        }
         driver->crew |= (uint8_t)(member->alive << i);
         driver->engines_alive = (uint8_t)(driver->engines_alive + member->alive);
     }
@@ -406,6 +409,9 @@ void update_driver_learns(struct update_scene *scene, uint8_t index)
     driver->failed |= driver->todo == DRIVER_MOVES ||
                       (driver->todo == DRIVER_CALLS &&
                        (driver->call == UPDATE_TAKE_SHADOW || driver->call == UPDATE_PREPARE));
+    if ((driver->crew & ~driver->fresh) == 0) {
+        driver->serving = 0; /* nobody is left who could go on with the version before */
+    }
     feed(scene, TDM__PHASE_DIED);
 }
 

@@ -18,6 +18,12 @@ void update_wrong(struct update_scene *scene, const char *what)
     }
 }
 
+bool update_may_be_late(const struct update_message *message)
+{
+    return message->kind == UPDATE_BUCKET || message->kind == UPDATE_PREPARE ||
+           message->kind == UPDATE_FLIP || message->kind == UPDATE_DROP;
+}
+
 struct tdm__id update_id(uint8_t kind, uint8_t number)
 {
     return number == 0 ? (struct tdm__id){{0}} : (struct tdm__id){{kind, number}};

@@ -57,12 +57,11 @@ void update_answer_call(struct update_scene *scene, uint8_t index, uint8_t from,
     driver->waiting &= (uint8_t)~bit;
     driver->keys[index] = member->shadow_key;
     if (well) {
+        driver->fresh &= (uint8_t) ~(driver->call == UPDATE_FLIP ? bit : 0);
         return;
     }
     if (driver->call == UPDATE_FLIP && is_listed(scene->world, index)) {
-        /* It cannot, and nobody may wait for it: killed. */
-        memset(member, 0, sizeof(*member));
-        member->incarnation = driver->incarnations[index];
+        update_wrong(scene, "an engine cannot serve the version that it voted for");
     }
     driver->failed |= driver->call == UPDATE_PREPARE;
 }
@@ -125,7 +124,9 @@ static void driver_events(const struct update_limits *limits, const struct updat
     const struct update_driver *driver = &world->driver;
     bool asks = driver->todo == DRIVER_BEGINS || driver->todo == DRIVER_DECIDES;
 
-    add(list, !driver->alive && anybody_lives(limits, world), UPDATE_DRIVER_STARTS, 0);
+    /* Without the others it would only fail again. */
+    add(list, !driver->alive && world->trainer.alive && anybody_lives(limits, world),
+        UPDATE_DRIVER_STARTS, 0);
     if (!driver->alive) {
         return;
     }
@@ -176,7 +177,7 @@ static void member_events(const struct update_world *world, uint8_t index, struc
     add(list, world->crashes_left > 0, UPDATE_MEMBER_ENDS, index);
     add(list, rests && member->call.kind != 0, UPDATE_MEMBER_TAKES_CALL, index);
     add(list, rests && member->bucket.kind != 0, UPDATE_MEMBER_TAKES_BUCKET, index);
-    add(list, repeats && member->call.kind != 0, UPDATE_CALL_IS_REPEATED, index);
+    add(list, repeats && update_may_be_late(&member->call), UPDATE_CALL_IS_REPEATED, index);
     add(list, repeats && member->bucket.kind != 0, UPDATE_BUCKET_IS_REPEATED, index);
     add(list, !rests, UPDATE_MEMBER_GOES_ON, index);
     add(list, !rests && world->losses_left > 0, UPDATE_MEMBER_HEARS_NOTHING, index);
@@ -255,6 +256,8 @@ static void take_late(struct update_scene *scene, uint8_t who)
 {
     struct update_world *world = scene->world;
     struct update_message taken = world->late;
+
+    taken.unheard = 1;
 
     memset(&world->late, 0, sizeof(world->late));
     world->late_to = 0;
@@ -407,15 +410,16 @@ static void check_member(struct update_scene *scene, uint8_t index, uint8_t *ser
     member->version_highest = member->version;
 }
 
-/* Requests are sent to whoever the driver thinks is there. */
+/* Requests are sent to whoever the driver thinks is there; they wait while it is at something.
+ */
 static void check_generation(struct update_scene *scene, uint8_t index)
 {
     const struct update_world *world = scene->world;
     const struct update_driver *driver = &world->driver;
     const struct update_member *member = &world->members[index];
 
-    if ((driver->crew >> index & 1) == 0 || !member->alive ||
-        member->incarnation != driver->incarnations[index]) {
+    if (((driver->crew & ~driver->fresh) >> index & 1) == 0 || !member->alive ||
+        member->incarnation != driver->incarnations[index] || member->todo != MEMBER_RESTS) {
         return;
     }
     if (!member->weights || !member->kv) {
@@ -447,7 +451,9 @@ const char *update_world_happen(const struct update_limits *limits, struct updat
     struct update_scene scene = {.limits = limits, .world = world};
     uint8_t served = 0;
 
-    TDM_ASSERT(world->ids < UPDATE_IDS_MAX);
+    if (world->ids == UPDATE_IDS_MAX - 1) {
+        return "updates are begun without end";
+    }
     happen_to_member(&scene, event);
     check_committed(&scene);
     for (uint8_t i = 0; i < limits->members; i++) {

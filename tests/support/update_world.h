@@ -81,6 +81,7 @@ enum update_call_kind {
 /* To an engine.  `seen`: the tensor's bytes as the sender has them, in place of their sum. */
 struct update_message {
     uint8_t kind, from, update, epoch, version, hash, tensor;
+    uint8_t unheard; /* nobody waits for its answer */
     uint8_t seen[UPDATE_TENSOR_BYTES];
 };
 
@@ -115,7 +116,7 @@ struct update_driver {
     uint8_t alive, incarnation;
     uint8_t phase, open, resident, engines_alive, retries, committed, serving;
     uint8_t todo, call, takes_over;
-    uint8_t waiting, crew; /* a bit an engine */
+    uint8_t waiting, crew, fresh; /* a bit an engine; fresh: lives, and got nothing yet */
     uint8_t incarnations[UPDATE_MEMBERS_MAX];
     uint8_t trainer; /* its incarnation */
     uint8_t keys[UPDATE_MEMBERS_MAX];
