@@ -440,7 +440,7 @@ static void finish(struct update_scene *scene)
 
     if (driver->alive && driver->incarnation == trainer->work.from &&
         driver->todo == DRIVER_MOVES) {
-        for (uint8_t i = 0; i < UPDATE_TENSORS; i++) {
+        for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
             update_fill(trainer->work.version, i, all[i]);
         }
         driver->hash = update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])all);

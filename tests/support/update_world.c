@@ -437,7 +437,7 @@ static void check_committed(struct update_scene *scene)
     if (record->version == 0) {
         return;
     }
-    for (uint8_t i = 0; i < UPDATE_TENSORS; i++) {
+    for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
         update_fill(record->version, i, bytes[i]);
     }
     if (record->hash != update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])bytes)) {
@@ -469,7 +469,7 @@ bool update_world_serves(const struct update_world *world)
 {
     uint8_t serving = 0;
 
-    for (uint8_t i = 0; i < UPDATE_MEMBERS_MAX; i++) {
+    for (unsigned i = 0; i < UPDATE_MEMBERS_MAX; i++) {
         const struct update_member *member = &world->members[i];
 
         if (member->alive &&
@@ -554,7 +554,7 @@ void update_event_print(const struct update_world *before, struct update_event e
         printf(" of engine %d", event.who);
     }
     printf("; committed %d, served", after->record.version);
-    for (uint8_t i = 0; i < UPDATE_MEMBERS_MAX && after->members[i].incarnation > 0; i++) {
+    for (unsigned i = 0; i < UPDATE_MEMBERS_MAX && after->members[i].incarnation > 0; i++) {
         printf(" %d", update_engine_serves(&after->members[i]) ? after->members[i].version : 0);
     }
     printf("\n");
