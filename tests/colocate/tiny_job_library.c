@@ -3,42 +3,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/colocate/tiny_job.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tandem/tandem.h>
+#include <time.h>
+#include <unistd.h>
 
 /* Three tensors whose every element follows from the number of steps learned.  So an engine can
  * tell whether all of its weights are of one step, and answers every prompt with that step; and
  * the trainer can tell whether the answers it gets came from the weights it has. */
-enum { TENSORS = 3, POSITION = 0, NUMBERS = 1, BYTES = 2, MODEL_BYTES = 128 };
+enum { TENSORS = 3, POSITION = 0, NUMBERS = 1, BYTES = 2 };
+enum { ROWS = 5, COLUMNS = 320, BYTES_COUNT = 4007, MODEL_BYTES = 12288 };
 
 static const struct tdm_tensor_info tensors[TENSORS] = {
     {.name = "position", .dtype = TDM_I64, .dims_count = 0},
-    {.name = "numbers", .dtype = TDM_F32, .dims_count = 2, .shape = {5, 4}},
-    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {7}},
+    {.name = "numbers", .dtype = TDM_F32, .dims_count = 2, .shape = {ROWS, COLUMNS}},
+    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {BYTES_COUNT}},
 };
 
 /* A mistake that trainer.rename_on_rank lets one rank make. */
 static const struct tdm_tensor_info renamed[TENSORS] = {
     {.name = "position", .dtype = TDM_I64, .dims_count = 0},
-    {.name = "digits", .dtype = TDM_F32, .dims_count = 2, .shape = {5, 4}},
-    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {7}},
+    {.name = "digits", .dtype = TDM_F32, .dims_count = 2, .shape = {ROWS, COLUMNS}},
+    {.name = "bytes", .dtype = TDM_U8, .dims_count = 1, .shape = {BYTES_COUNT}},
 };
 
-static const size_t tensor_offsets[TENSORS] = {0, 8, 88};
+static const size_t tensor_offsets[TENSORS] = {0, 8, 8 + 4 * ROWS *COLUMNS};
 
 /* All of the model after `step` steps, tensor behind tensor. */
 static void make_model(int64_t step, unsigned char model[MODEL_BYTES])
 {
     memset(model, 0, MODEL_BYTES);
     memcpy(model + tensor_offsets[POSITION], &step, sizeof(step));
-    for (uint32_t i = 0; i < 20; i++) {
-        float number = (float)(step * 100 + i);
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        float number = (float)(step * 10000 + i);
 
         memcpy(model + tensor_offsets[NUMBERS] + i * sizeof(number), &number, sizeof(number));
     }
-    for (uint32_t i = 0; i < 7; i++) {
+    for (uint32_t i = 0; i < BYTES_COUNT; i++) {
         model[tensor_offsets[BYTES] + i] = (unsigned char)(step * 7 + i);
     }
 }
@@ -247,6 +251,7 @@ struct engine {
     const struct tdm_rank_context *context; /* borrowed */
     int64_t refuse_step;                    /* engine.refuse_step; -1: none */
     int64_t halve;                          /* engine.halve; 1: keeps the numbers as bfloat16 */
+    const char *served_log;                 /* engine.served_log: a file; "": none */
     const unsigned char *weights;           /* the region that is served */
     uint32_t loaded;                        /* tensors since begin(), a bit each */
     struct tdm_slice slices[TENSORS];
@@ -264,6 +269,10 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
     if (status == TDM_OK) {
         status = read_setting(context, "engine.halve", &engine->halve);
+    }
+    if (status == TDM_OK) {
+        status =
+            tdm_config_string(context->config, "engine.served_log", "", &engine->served_log);
     }
     if (status != TDM_OK) {
         free(engine);
@@ -361,9 +370,9 @@ static tdm_status engine_layout(void *state, const struct tdm_tensor_info *infos
 /* The numbers as bfloat16, one behind the other, and nothing where the rest was. */
 static void halve_numbers(unsigned char *model)
 {
-    uint16_t halves[40] = {0};
+    uint16_t halves[2 * ROWS * COLUMNS] = {0};
 
-    for (uint32_t i = 0; i < 20; i++) {
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
         uint32_t bits;
 
         memcpy(&bits, model + tensor_offsets[NUMBERS] + i * sizeof(bits), sizeof(bits));
@@ -397,6 +406,28 @@ static tdm_status engine_flush_cache(void *state)
     return TDM_OK;
 }
 
+/* One line: when, which rank, and of which step the weights are that it has looked through. */
+static void tell_served(const struct engine *engine, int64_t step)
+{
+    struct timespec now;
+    char line[128];
+    int length;
+    int fd;
+
+    if (engine->served_log[0] == '\0') {
+        return;
+    }
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    length =
+        snprintf(line, sizeof(line), "%lld.%09ld engine/%u/%u %lld\n", (long long)now.tv_sec,
+                 now.tv_nsec, engine->context->engine, engine->context->rank, (long long)step);
+    fd = open(engine->served_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)!write(fd, line, (size_t)length); /* at once: lines of ranks do not mix */
+        (void)close(fd);
+    }
+}
+
 static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
                                   uint32_t prompts_count, const struct tdm_sampling *sampling,
                                   struct tdm_completion *completions)
@@ -410,9 +441,10 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     if (engine->halve == 1) {
         halve_numbers(model);
     }
-    if (memcmp(model, engine->weights, tensor_offsets[BYTES] + 7) != 0) {
+    if (memcmp(model, engine->weights, tensor_offsets[BYTES] + BYTES_COUNT) != 0) {
         return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
     }
+    tell_served(engine, step);
     for (uint32_t i = 0; i < prompts_count; i++) {
         struct tdm_completion *completion = &completions[i];
 

@@ -25,7 +25,7 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation);
 /* The number that stands for the hash of these contents. */
 uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]);
 struct tdm__hash update_hash_value(uint8_t number);
-void update_fill(uint8_t version, uint8_t tensor, uint8_t bytes[UPDATE_TENSOR_BYTES]);
+void update_fill(uint8_t version, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES]);
 /* One atomic step of the record. */
 tdm_status update_ask(struct update_scene *scene, const struct tdm__version_request *request);
 /* TDM_E_NOT_FOUND, or what was decided about this update. */

@@ -35,7 +35,7 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation)
 }
 
 /* Different for all versions, tensors and places. */
-void update_fill(uint8_t version, uint8_t tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
+void update_fill(uint8_t version, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
 {
     for (unsigned i = 0; i < UPDATE_TENSOR_BYTES; i++) {
         bytes[i] = (uint8_t)(version << 4 | tensor << 1 | i);
