@@ -1,0 +1,334 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""crash_test.py - a process ends at a named step of an update of weights; who serves what then?
+
+    crash_test.py BUILD_DIR [SLOW [ROW …]]
+
+A row is a process and a step of docs/protocols/commit.md.  Its process is killed there by its own
+hand (TANDEM_STEP, runtime/step.h), each time in another update, and the way weights go differs.
+The smallest job's engines write down which weights they answer with, having looked at every byte.
+
+TANDEM_CRASHES sets how often each row happens (5), TANDEM_SEED repeats a run, TANDEM_CRASH_JOBS
+how many happen at once (2), TANDEM_CRASH_REPORT names a folder for report.txt and report.json.
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import statistics
+import sys
+import time
+
+from support import Failure, World, finish, require, shared_memory, steps_of
+
+SEED = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
+CRASHES = int(os.environ.get("TANDEM_CRASHES", "5"))
+JOBS = int(os.environ.get("TANDEM_CRASH_JOBS", "2"))
+REPORT = os.environ.get("TANDEM_CRASH_REPORT")
+MODES = ["donate", "copy", "names"]
+STEPS = 6  # of reinforcement, each with an update after it
+REFUSED = 2  # the last rank of each engine refuses the weights of this step, where drops are wanted
+RANKS = [f"engine/{engine}/{rank}" for engine in range(2) for rank in range(2)]
+JOB = """
+job: {name: tiny, seed: 5, save_interval: 1}
+cluster: {num_gpus: 4, gpu_bytes: 32 MiB, cpus: 8}
+trainer: {num_ranks: 4, step_timeout_ms: 60000}
+engine: {num_engines: 2, rollout_num_gpus_per_engine: 2}
+rollout: {num_rollout: 6, rollout_batch_size: 4, n_samples_per_prompt: 2, rollout_max_response_len: 4,
+          warmup_steps: 1, warmup_batch_size: 4}
+update: {update_weight_buffer_size: 4 KiB, timeout_ms: 60000}
+"""
+DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
+
+ENDS = "ends"  # with an error that names the process; a resumed job goes on
+GOES_ON = "goes on"  # to its end, without the process or with another
+# What comes of a process's end, by its kind.
+COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": ENDS, "daemon": ENDS, "store": GOES_ON}
+
+BUCKETS = {"donate": 1, "copy": 3, "names": 3}
+DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
+TRAINER_STEPS = ["trainer.take_bucket", "trainer.write", "trainer.written", "trainer.give_bucket"]
+TELLER_STEPS = ["trainer.tell", "trainer.told"]
+ENGINE_STEPS = ["engine.take_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
+                "engine.flipped", "engine.reported", "engine.drop"]
+DAEMON_STEPS = ["daemon.version_ask", "daemon.version_stored"]
+PER_BUCKET = {"trainer.write", "trainer.written", "trainer.tell", "trainer.told", "engine.stage", "engine.staged"}
+ONLY_BUCKETS = {"trainer.take_bucket", "trainer.give_bucket"}  # nothing of the kind where weights are donated
+REQUESTS = 10  # that the daemon passes on in an update: begin, four votes, decide, four reports
+
+# (who ends, who comes to which step): the store has none, and is killed while another waits at one.
+ROWS = ([("driver", "driver", step) for step in DRIVER_STEPS] +
+        [("trainer/0", "trainer/0", step) for step in TRAINER_STEPS + TELLER_STEPS] +
+        [("trainer/3", "trainer/3", step) for step in TRAINER_STEPS] +
+        [(who, who, step) for who in ("engine/0/0", "engine/1/1") for step in ENGINE_STEPS] +
+        [("daemon", "daemon", step) for step in DAEMON_STEPS] +
+        [("store", "driver", step) for step in ("source.begin", "source.decide")] +
+        [("store", "daemon", step) for step in DAEMON_STEPS])
+
+
+class Row:
+    """One crash: of whom, where, and in which update."""
+
+    def __init__(self, row, number):
+        self.victim, self.passer, self.step = row
+        self.kind = self.victim.split("/")[0]
+        self.name = f"{self.victim} {self.step}" if self.victim == self.passer else \
+            f"{self.victim} at {self.passer} {self.step}"
+        chance = random.Random(f"{SEED} {self.name} {number}")
+        self.mode = self.choose_mode(number)
+        per_update = BUCKETS[self.mode] if self.step in PER_BUCKET else 1
+        per_update = REQUESTS if self.passer == "daemon" else per_update
+        self.update = 2 + chance.randrange(3)  # the first one is another matter: nobody serves yet
+        self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
+        if self.step == "engine.drop":
+            self.count = 1
+        self.number = number
+
+    def choose_mode(self, number):
+        if self.step == "engine.drop":
+            return "names"  # where an engine can refuse
+        modes = MODES[1:] if self.step in ONLY_BUCKETS else MODES
+        return modes[number % len(modes)]
+
+    def settings(self):
+        refuse = [f"engine.refuse_step={REFUSED}"] if self.step == "engine.drop" else []
+        stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
+        return [f"update.mode={self.mode}"] + refuse + stale
+
+    def __str__(self):
+        return f"{self.name}, {self.mode}, pass {self.count}"
+
+
+# ---- what was served ------------------------------------------------------------------------
+
+
+class Answer:
+    def __init__(self, line):
+        when, self.rank, step = line.split()
+        self.when, self.step = float(when), int(step)
+
+
+def answers_of(path):
+    return [Answer(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def require_one_version_at_a_time(answers, begin, end=None):
+    """No rank answers with older weights once any rank has answered with newer ones."""
+    newest = -1
+    for answer in answers:
+        require(answer.step >= newest, f"{answer.rank} serves step {answer.step} after step {newest} was served")
+        newest = answer.step
+    if answers:
+        require(answers[0].step <= begin, f"the first answers are of step {answers[0].step}, not {begin}")
+    if end is not None:
+        require(newest == end, f"the last answers are of step {newest}, not {end}")
+
+
+def versions_of(out):
+    """{version: step of its weights} of the steps told."""
+    return {step["version"]: step["step"] for step in steps_of(out)}
+
+
+def require_versions_grow(versions, after=0):
+    last = (after, -1)
+    for version, step in versions.items():
+        require(version > last[0] and step > last[1],
+                f"version {version} of step {step} after version {last[0]} of step {last[1]}")
+        last = (version, step)
+
+
+def gap_s(answers, when):
+    """Between the last answer before a moment and the first after it."""
+    before = [answer.when for answer in answers if answer.when <= when]
+    after = [answer.when for answer in answers if answer.when > when]
+    return after[0] - before[-1] if before and after else None
+
+
+def gaps_of(answers):
+    """From one step's answers to the next one's: what a clean turn takes."""
+    turns = zip(answers, answers[1:])
+    return [next_.when - answer.when for answer, next_ in turns if next_.step > answer.step]
+
+
+# ---- one crash ------------------------------------------------------------------------------
+
+
+class Crash:
+    def __init__(self, row, build, slow):
+        self.row = row
+        self.world = World(build, slow)
+        (self.world.path / "job.yaml").write_text(JOB, encoding="utf-8")
+        (self.world.path / "data").write_text(DATA, encoding="utf-8")
+        self.broken = self.world.path / "broken"
+        self.result = {"row": row.name, "number": row.number, "mode": row.mode, "pass": row.count}
+
+    def start(self, *words, log="served", **environment):
+        library = self.world.build / "tests" / "tiny_job_library.so"
+        data = [f"data.{name}={self.world.path / 'data'}" for name in ("train", "unseen")]
+        return self.world.tandem("run", "job.yaml", "--json", f"job.library={library}",
+                                 f"engine.served_log={self.world.path / log}", *data, *words,
+                                 environment=self.world.environment(**environment))
+
+    def answers(self, log="served"):
+        return answers_of(self.world.path / log)
+
+    def run(self):
+        row = self.row
+        action = "kill" if row.victim == row.passer else "stop"
+        process = self.start("--out", "out", *row.settings(),
+                             TANDEM_STEP=f"{row.passer} {row.step} {row.count} {action} {self.broken}")
+        if action == "stop":
+            self.kill_while_stopped(process)
+        code, out, err = finish(process)
+        require(self.broken.exists(), f"nobody came to this step: exit code {code}: {err}")
+        self.result["when"] = self.broken.stat().st_mtime
+        versions = versions_of(out)
+        require_versions_grow(versions)
+        if COMES_OF[row.kind] == GOES_ON:
+            self.check_went_on(code, err, versions)
+        else:
+            self.check_ended(code, err, versions)
+        self.require_clean()
+
+    def kill_while_stopped(self, process):
+        """The store's end, while somebody else stands at a step."""
+        end = time.monotonic() + 60 * self.world.slow
+        while not self.broken.exists() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.002)
+        stores = [pid for pid, name in self.world.processes().items() if name == "tandem-store"]
+        require(len(stores) == 1 and self.broken.exists(), f"stores: {stores}")
+        os.kill(stores[0], signal.SIGKILL)
+        os.kill(int(self.broken.read_text(encoding="utf-8").split()[1]), signal.SIGCONT)
+
+    def check_went_on(self, code, err, versions):
+        require(code == 0, f"exit code {code}: {err}")
+        require(list(versions.values())[-1] == STEPS, f"told: {versions}")
+        answers = self.answers()
+        require_one_version_at_a_time(answers, 0, STEPS)
+        self.result["gap_s"] = gap_s(answers, self.result["when"])
+
+    def check_ended(self, code, err, versions):
+        require(code == (-signal.SIGKILL if self.row.kind == "driver" else 1), f"exit code {code}: {err}")
+        self.require_named(err)
+        require_one_version_at_a_time(self.answers(), 0)
+        self.require_clean()
+        self.resume(versions)
+
+    def require_named(self, err):
+        pid = self.broken.read_text(encoding="utf-8").split()[1]
+        if self.row.kind in ("trainer", "engine"):
+            wanted = rf"{self.row.victim} died: node \S+, pid {pid}, signal 9"
+            require(re.search(wanted, err), f"does not match {wanted!r}: {err!r}")
+        elif self.row.kind == "daemon":
+            require(pid in err and "signal 9" in err, f"does not name pid {pid}: {err!r}")
+
+    def resume(self, before):
+        """From the last checkpoint: the numbers go on, and the same number never stands for other weights."""
+        state = json.loads((self.world.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
+        begin = time.time()
+        code, out, err = finish(self.start("--resume", "out", f"update.mode={self.row.mode}", log="resumed"))
+        require(code == 0, f"resumed: exit code {code}: {err}")
+        after = versions_of(out)
+        answers = self.answers("resumed")
+        require_versions_grow(after, state["version"])
+        require_one_version_at_a_time(answers, state["step"], STEPS)
+        for version, step in after.items():
+            require(before.get(version, step) == step,
+                    f"version {version} was of step {before.get(version)}, and is of step {step} after the resume")
+        self.result["resumed_s"] = answers[0].when - begin
+
+    def require_clean(self):
+        """Nothing of this world; /dev/shm is everybody's, and looked at in the end."""
+        self.world.shm = shared_memory()
+        self.world.require_clean()
+
+
+def crash(row, number, build, slow):
+    it = Crash(Row(row, number), build, slow)
+    try:
+        it.run()
+    except Failure as failure:
+        it.result["wrong"] = str(failure)
+    finally:
+        it.world.destroy()
+    return it.result
+
+
+# ---- all of them ----------------------------------------------------------------------------
+
+
+def clean_turns(build, slow):
+    """{mode: seconds between the answers of one step and of the next} of jobs that nothing happens to."""
+    turns = {}
+    for mode in MODES:
+        it = Crash(Row(ROWS[0], 0), build, slow)
+        code, out, err = finish(it.start("--out", "out", f"update.mode={mode}"))
+        require(code == 0, f"exit code {code}: {err}")
+        require_versions_grow(versions_of(out))
+        require_one_version_at_a_time(it.answers(), 0, STEPS)
+        turns[mode] = statistics.median(gaps_of(it.answers()))
+        it.world.destroy()
+    return turns
+
+
+def ratio_of(result, turns):
+    return result["gap_s"] / turns[result["mode"]] if result.get("gap_s") else None
+
+
+def line_of(name, results, turns):
+    wrong = [result for result in results if "wrong" in result]
+    ratios = [ratio for result in results if (ratio := ratio_of(result, turns)) is not None]
+    resumed = [result["resumed_s"] for result in results if "resumed_s" in result]
+    words = [f"{'FAILED' if wrong else 'ok':7} {name:42} {len(results) - len(wrong)} of {len(results)}"]
+    if ratios:
+        words.append(f"served again after {statistics.median(ratios):.2f} clean turns, at most {max(ratios):.2f}")
+    if resumed:
+        words.append(f"resumed in {statistics.median(resumed) * 1000:.0f} ms, at most {max(resumed) * 1000:.0f}")
+    return "   ".join(words) + "".join(f"\n        {number_of(result)}: {result['wrong']}" for result in wrong)
+
+
+def number_of(result):
+    return f"{result['number']} ({result['mode']}, pass {result['pass']})"
+
+
+def write_report(lines, results, turns):
+    folder = pathlib.Path(REPORT)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report = {"seed": SEED, "crashes": CRASHES, "clean_turn_s": turns,
+              "rows": [dict(result, ratio=ratio_of(result, turns)) for result in results]}
+    (folder / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def main():
+    build, slow = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
+    rows = [row for row in ROWS if not sys.argv[3:] or any(name in Row(row, 0).name for name in sys.argv[3:])]
+    begin = time.monotonic()
+    shm = shared_memory()
+    turns = clean_turns(build, slow)
+    lines = [f"TANDEM_SEED={SEED} TANDEM_CRASHES={CRASHES}   a clean turn: " +
+             ", ".join(f"{mode} {turn * 1000:.1f} ms" for mode, turn in turns.items())]
+    print(lines[0], flush=True)
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        futures = [[pool.submit(crash, row, number, build, slow) for number in range(CRASHES)] for row in rows]
+        for row, crashes in zip(rows, futures):
+            found = [future.result() for future in crashes]
+            results += found
+            lines.append(line_of(Row(row, 0).name, found, turns))
+            print(lines[-1], flush=True)
+    left = sorted(shared_memory() - shm)
+    wrong = sum("wrong" in result for result in results) + bool(left)
+    lines.append(f"{len(results)} crashes, {wrong} wrong, {time.monotonic() - begin:.0f} s" +
+                 (f", left in /dev/shm: {left}" if left else ""))
+    print(lines[-1])
+    if REPORT:
+        write_report(lines, results, turns)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
