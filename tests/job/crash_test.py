@@ -46,7 +46,7 @@ DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
 ENDS = "ends"  # with an error that names the process; a resumed job goes on
 GOES_ON = "goes on"  # to its end, without the process or with another
 # What comes of a process's end, by its kind.
-COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": ENDS, "daemon": ENDS, "store": GOES_ON}
+COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON}
 
 BUCKETS = {"donate": 1, "copy": 3, "names": 3}
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
