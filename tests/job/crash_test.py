@@ -45,7 +45,7 @@ DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
 
 ENDS = "ends"  # with an error that names the process; a resumed job goes on
 GOES_ON = "goes on"  # to its end, without the process or with another
-# What comes of a process's end, by its kind.
+# What comes of a process's end, by its kind; of a stopped one's, the same.
 COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON}
 
 BUCKETS = {"donate": 1, "copy": 3, "names": 3}
@@ -54,49 +54,61 @@ TRAINER_STEPS = ["trainer.take_bucket", "trainer.write", "trainer.written", "tra
 TELLER_STEPS = ["trainer.tell", "trainer.told"]
 ENGINE_STEPS = ["engine.take_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
                 "engine.flipped", "engine.reported", "engine.drop"]
+JOINER_STEPS = ["engine.pull", "engine.pulled", "engine.joined"]
 DAEMON_STEPS = ["daemon.version_ask", "daemon.version_stored"]
 PER_BUCKET = {"trainer.write", "trainer.written", "trainer.tell", "trainer.told", "engine.stage", "engine.staged"}
 ONLY_BUCKETS = {"trainer.take_bucket", "trainer.give_bucket"}  # nothing of the kind where weights are donated
 REQUESTS = 10  # that the daemon passes on in an update: begin, four votes, decide, four reports
 
-# (who ends, who comes to which step): the store has none, and is killed while another waits at one.
-ROWS = ([("driver", "driver", step) for step in DRIVER_STEPS] +
-        [("trainer/0", "trainer/0", step) for step in TRAINER_STEPS + TELLER_STEPS] +
-        [("trainer/3", "trainer/3", step) for step in TRAINER_STEPS] +
-        [(who, who, step) for who in ("engine/0/0", "engine/1/1") for step in ENGINE_STEPS] +
-        [("daemon", "daemon", step) for step in DAEMON_STEPS] +
-        [("store", "driver", step) for step in ("source.begin", "source.decide")] +
-        [("store", "daemon", step) for step in DAEMON_STEPS])
+KILLED = "killed"
+STOPPED = "stopped"
+HELD = "held"  # the store has no steps: it is killed while another one is held at its own
+JOINING = "joining"  # killed while an engine that was killed before comes back
+
+# (who ends, who comes to which step, how)
+ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
+        [("trainer/0", "trainer/0", step, KILLED) for step in TRAINER_STEPS + TELLER_STEPS] +
+        [("trainer/3", "trainer/3", step, KILLED) for step in TRAINER_STEPS] +
+        [(who, who, step, KILLED) for who in ("engine/0/0", "engine/1/1") for step in ENGINE_STEPS] +
+        [("engine/1/0", "engine/1/0", step, STOPPED) for step in ("engine.staged", "engine.voted", "engine.flipped")] +
+        [("engine/0/1", "engine/0/1", "engine.show", JOINING)] +
+        [("engine/1/1", "engine/1/1", step, JOINING) for step in JOINER_STEPS] +
+        [("daemon", "daemon", step, KILLED) for step in DAEMON_STEPS] +
+        [("store", "driver", step, HELD) for step in ("source.begin", "source.decide")] +
+        [("store", "daemon", step, HELD) for step in DAEMON_STEPS])
 
 
 class Row:
     """One crash: of whom, where, and in which update."""
 
     def __init__(self, row, number):
-        self.victim, self.passer, self.step = row
+        self.victim, self.passer, self.step, self.how = row
         self.kind = self.victim.split("/")[0]
-        self.name = f"{self.victim} {self.step}" if self.victim == self.passer else \
-            f"{self.victim} at {self.passer} {self.step}"
+        self.name = f"{self.victim} {self.how} at " + (f"{self.passer}'s " if self.how == HELD else "") + self.step
         chance = random.Random(f"{SEED} {self.name} {number}")
         self.mode = self.choose_mode(number)
         per_update = BUCKETS[self.mode] if self.step in PER_BUCKET else 1
         per_update = REQUESTS if self.passer == "daemon" else per_update
         self.update = 2 + chance.randrange(3)  # the first one is another matter: nobody serves yet
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
-        if self.step == "engine.drop":
+        if self.step == "engine.drop" or self.how == JOINING:
             self.count = 1
         self.number = number
 
     def choose_mode(self, number):
         if self.step == "engine.drop":
             return "names"  # where an engine can refuse
+        if self.how == JOINING:
+            return MODES[number % 2]  # by names layouts are not known, and nobody joins
         modes = MODES[1:] if self.step in ONLY_BUCKETS else MODES
         return modes[number % len(modes)]
 
     def settings(self):
         refuse = [f"engine.refuse_step={REFUSED}"] if self.step == "engine.drop" else []
         stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
-        return [f"update.mode={self.mode}"] + refuse + stale
+        stall = ["update.stall_timeout_ms=1000"] if self.how == STOPPED else []
+        endless = ["rollout.num_rollout=1000000"] if self.how == JOINING else []
+        return [f"update.mode={self.mode}"] + refuse + stale + stall + endless
 
     def __str__(self):
         return f"{self.name}, {self.mode}, pass {self.count}"
@@ -177,12 +189,12 @@ class Crash:
 
     def run(self):
         row = self.row
-        action = "kill" if row.victim == row.passer else "stop"
+        action = "stop" if row.how in (STOPPED, HELD) else "kill"
         process = self.start("--out", "out", *row.settings(),
                              TANDEM_STEP=f"{row.passer} {row.step} {row.count} {action} {self.broken}")
-        if action == "stop":
-            self.kill_while_stopped(process)
+        told = self.strike(process)
         code, out, err = finish(process)
+        out = told + out
         require(self.broken.exists(), f"nobody came to this step: exit code {code}: {err}")
         self.result["when"] = self.broken.stat().st_mtime
         versions = versions_of(out)
@@ -193,21 +205,41 @@ class Crash:
             self.check_ended(code, err, versions)
         self.require_clean()
 
-    def kill_while_stopped(self, process):
-        """The store's end, while somebody else stands at a step."""
-        end = time.monotonic() + 60 * self.world.slow
-        while not self.broken.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.002)
-        stores = [pid for pid, name in self.world.processes().items() if name == "tandem-store"]
-        require(len(stores) == 1 and self.broken.exists(), f"stores: {stores}")
-        os.kill(stores[0], signal.SIGKILL)
-        os.kill(int(self.broken.read_text(encoding="utf-8").split()[1]), signal.SIGCONT)
+    def strike(self, process):
+        """What the process cannot do to itself; returns what the job has told meanwhile."""
+        if self.row.how == HELD:
+            while not self.broken.exists() and process.poll() is None:
+                time.sleep(0.002)
+            self.kill("tandem-store")
+            os.kill(int(self.broken.read_text(encoding="utf-8").split()[1]), signal.SIGCONT)
+        return self.lose_an_engine(process) if self.row.how == JOINING else ""
+
+    def kill(self, name):
+        victims = [pid for pid, found in self.world.processes().items() if found == name]
+        require(len(victims) == 1, f"processes {name}: {victims}")
+        os.kill(victims[0], signal.SIGKILL)
+
+    def lose_an_engine(self, process):
+        """So that another one comes in its place, and to its step; some turns later it is enough."""
+        told, steps, last = "", 0, None
+        for line in process.stdout:
+            told += line
+            steps += json.loads(line).get("kind") == "step"
+            if steps == 2 and last is None:
+                self.kill("engine/1/0")
+                last = float("inf")
+            if last == float("inf") and self.broken.exists():
+                last = steps + 20
+            if steps == last:
+                process.send_signal(signal.SIGINT)
+        return told
 
     def check_went_on(self, code, err, versions):
         require(code == 0, f"exit code {code}: {err}")
-        require(list(versions.values())[-1] == STEPS, f"told: {versions}")
+        last = list(versions.values())[-1]
+        require(last == STEPS or self.row.how == JOINING, f"told: {versions}")
         answers = self.answers()
-        require_one_version_at_a_time(answers, 0, STEPS)
+        require_one_version_at_a_time(answers, 0, last)
         self.result["gap_s"] = gap_s(answers, self.result["when"])
 
     def check_ended(self, code, err, versions):
