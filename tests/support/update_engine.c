@@ -157,6 +157,34 @@ static void drop(const struct update_limits *limits, struct update_member *membe
     set_intake(member, &intake);
 }
 
+/* ---- join ------------------------------------------------------------------------------- */
+
+uint8_t update_image_sum(const struct update_member *member)
+{
+    return update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->image);
+}
+
+/* Copies what the peer has shown, as it is now. */
+static bool pull(struct update_scene *scene, struct update_member *member,
+                 const struct update_message *call)
+{
+    const struct update_member *peer = &scene->world->members[call->peer];
+
+    if (member->version != 0 || member->intake_phase == TDM__INTAKE_VOTED || !peer->alive ||
+        peer->incarnation != call->peer_incarnation || !peer->weights) {
+        return false;
+    }
+    member->weights = 1;
+    memcpy(member->image, peer->image, sizeof(member->image));
+    if (update_image_sum(member) != call->sum) {
+        return false;
+    }
+    member->hash = call->hash;
+    member->todo = MEMBER_JOINS;
+    member->todo_version = call->version;
+    return true;
+}
+
 /* ---- messages --------------------------------------------------------------------------- */
 
 void update_engine_takes(struct update_scene *scene, uint8_t index,
@@ -191,6 +219,9 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         break;
     case UPDATE_DROP:
         drop(scene->limits, member, message->epoch);
+        break;
+    case UPDATE_JOIN:
+        well = pull(scene, member, message);
         break;
     case UPDATE_NO_CALL:
         break;
@@ -227,6 +258,10 @@ static tdm_status ask(struct update_scene *scene, uint8_t index)
         request.hash = update_hash_value(member->hash);
     } else if (member->todo == MEMBER_REPORTS) {
         request.kind = TDM__VERSION_FLIPPED;
+    } else if (member->todo == MEMBER_JOINS) {
+        request.kind = TDM__VERSION_JOIN;
+        request.version = member->todo_version;
+        request.hash = update_hash_value(member->hash);
     } else {
         request.kind = TDM__VERSION_DECIDE;
         request.proposal = TDM__UPDATE_ABORTED;
@@ -264,6 +299,7 @@ void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard
         obey(scene, index);
         break;
     case MEMBER_REPORTS:
+    case MEMBER_JOINS:
         if (status == TDM_OK) {
             member->version = member->todo_version;
         }

@@ -38,6 +38,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
                          const struct update_message *message);
 void update_engine_goes_on(struct update_scene *scene, uint8_t index, bool heard);
 bool update_engine_serves(const struct update_member *member);
+uint8_t update_image_sum(const struct update_member *member);
 
 /* ---- who is answered (update_world.c) ---- */
 

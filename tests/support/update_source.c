@@ -84,30 +84,38 @@ static void deliver_later(struct update_world *world, uint8_t index)
     }
 }
 
-/* To all of its engines, at once. */
-static void call_engines(struct update_scene *scene, enum update_call_kind kind)
+static void call_some(struct update_scene *scene, uint8_t whom,
+                      const struct update_message *message)
 {
     struct update_world *world = scene->world;
     struct update_driver *driver = &world->driver;
 
     driver->todo = DRIVER_CALLS;
-    driver->call = (uint8_t)kind;
-    driver->waiting = driver->crew;
+    driver->call = message->kind;
+    driver->waiting = whom;
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         struct update_member *member = &world->members[i];
 
-        if ((driver->crew >> i & 1) == 0 || !member->alive ||
-            member->incarnation != driver->incarnations[i]) {
-            continue;
+        if ((whom >> i & 1) != 0 && member->alive &&
+            member->incarnation == driver->incarnations[i]) {
+            deliver_later(world, i);
+            member->call = *message;
         }
-        deliver_later(world, i);
-        member->call = (struct update_message){.kind = (uint8_t)kind,
-                                               .from = driver->incarnation,
-                                               .update = driver->update,
-                                               .epoch = driver->epoch,
-                                               .version = driver->version,
-                                               .hash = driver->hash};
     }
+}
+
+/* To all of its engines, at once. */
+static void call_engines(struct update_scene *scene, enum update_call_kind kind)
+{
+    const struct update_driver *driver = &scene->world->driver;
+
+    call_some(scene, driver->crew,
+              &(struct update_message){.kind = (uint8_t)kind,
+                                       .from = driver->incarnation,
+                                       .update = driver->update,
+                                       .epoch = driver->epoch,
+                                       .version = driver->version,
+                                       .hash = driver->hash});
 }
 
 /* Whoever lives now. */
@@ -127,6 +135,50 @@ static void gather_crew(struct update_scene *scene)
         driver->crew |= (uint8_t)(member->alive << i);
         driver->engines_alive = (uint8_t)(driver->engines_alive + member->alive);
     }
+}
+
+/* Those that have come back since: they live, and have no weights. */
+static void welcome(struct update_scene *scene)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        const struct update_member *member = &scene->world->members[i];
+        uint8_t bit = (uint8_t)(1U << i);
+
+        if (member->alive && (driver->crew & bit) == 0) {
+            driver->incarnations[i] = member->incarnation;
+            driver->crew |= bit;
+            driver->fresh |= bit;
+            driver->engines_alive++;
+        }
+    }
+}
+
+/* What one that serves shows, to all that have nothing.  False: there is nobody to ask. */
+static bool let_join(struct update_scene *scene)
+{
+    struct update_world *world = scene->world;
+    struct update_driver *driver = &world->driver;
+    uint8_t fresh = driver->fresh & driver->crew;
+
+    for (uint8_t i = 0; i < scene->limits->members && fresh != 0; i++) {
+        const struct update_member *peer = &world->members[i];
+
+        if (((driver->crew & ~driver->fresh) >> i & 1) != 0 && update_engine_serves(peer) &&
+            peer->incarnation == driver->incarnations[i]) {
+            call_some(scene, fresh,
+                      &(struct update_message){.kind = UPDATE_JOIN,
+                                               .from = driver->incarnation,
+                                               .version = peer->version,
+                                               .hash = world->hash_of[peer->version],
+                                               .peer = i,
+                                               .peer_incarnation = peer->incarnation,
+                                               .sum = update_image_sum(peer)});
+            return true;
+        }
+    }
+    return false;
 }
 
 /* All incarnations that it knows to have ended. */
@@ -189,6 +241,10 @@ static void act(struct update_scene *scene, enum tdm__phase_action action)
         call_engines(scene, driver->failed ? UPDATE_DROP : UPDATE_FLIP);
         break;
     case TDM__PHASE_DO_RESUME_KV:
+        welcome(scene);
+        if (let_join(scene)) {
+            break;
+        }
         call_engines(scene, UPDATE_RESUME_KV);
         if (scene->limits->bug == UPDATE_BUG_AWAKE_WHEN_ASKED) {
             driver->waiting = 0;
@@ -336,6 +392,9 @@ static void calls_answered(struct update_scene *scene)
         } else {
             feed(scene, TDM__PHASE_CACHES_FLUSHED);
         }
+        break;
+    case UPDATE_JOIN:
+        call_engines(scene, UPDATE_RESUME_KV);
         break;
     case UPDATE_RESUME_KV:
         feed(scene, TDM__PHASE_KV_RESUMED);

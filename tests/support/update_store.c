@@ -21,7 +21,8 @@ void update_wrong(struct update_scene *scene, const char *what)
 bool update_may_be_late(const struct update_message *message)
 {
     return message->kind == UPDATE_BUCKET || message->kind == UPDATE_PREPARE ||
-           message->kind == UPDATE_FLIP || message->kind == UPDATE_DROP;
+           message->kind == UPDATE_FLIP || message->kind == UPDATE_DROP ||
+           message->kind == UPDATE_JOIN;
 }
 
 struct tdm__id update_id(uint8_t kind, uint8_t number)
@@ -144,6 +145,7 @@ static void pack(const struct tdm__version_record *from, struct update_record *t
     to->source = (uint8_t)update->source.incarnation;
     to->outcome = (uint8_t)update->outcome;
     to->reason = (uint8_t)update->reason;
+    TDM_ASSERT(update->members_count <= UPDATE_RECORDED_MAX);
     to->count = (uint8_t)update->members_count;
     for (unsigned i = 0; i < to->count; i++) {
         to->members[i].index = (uint8_t)(update->members[i].who.actor.bytes[1] - 1);

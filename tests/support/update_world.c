@@ -30,14 +30,15 @@ void update_world_init(struct update_world *world, const struct update_limits *l
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-/* In the latest update, as it is now. */
-static bool is_listed(const struct update_world *world, uint8_t index)
+/* It has voted in the latest update.  Who has joined, or flipped already, need not flip. */
+static bool must_flip(const struct update_world *world, uint8_t index)
 {
     const struct update_record *record = &world->record;
 
     for (unsigned i = 0; i < record->count; i++) {
         if (record->members[i].index == index &&
-            record->members[i].incarnation == world->members[index].incarnation) {
+            record->members[i].incarnation == world->members[index].incarnation &&
+            record->members[i].phase == TDM__MEMBER_PREPARED) {
             return true;
         }
     }
@@ -57,10 +58,11 @@ void update_answer_call(struct update_scene *scene, uint8_t index, uint8_t from,
     driver->waiting &= (uint8_t)~bit;
     driver->keys[index] = member->shadow_key;
     if (well) {
-        driver->fresh &= (uint8_t) ~(driver->call == UPDATE_FLIP ? bit : 0);
+        driver->fresh &=
+            (uint8_t) ~(driver->call == UPDATE_FLIP || driver->call == UPDATE_JOIN ? bit : 0);
         return;
     }
-    if (driver->call == UPDATE_FLIP && is_listed(scene->world, index)) {
+    if (driver->call == UPDATE_FLIP && must_flip(scene->world, index)) {
         update_wrong(scene, "an engine cannot serve the version that it voted for");
     }
     driver->failed |= driver->call == UPDATE_PREPARE;
@@ -486,7 +488,7 @@ bool update_world_serves(const struct update_world *world)
 
 static const char *const call_names[] = {
     "nothing", "pause", "resume weights", "take_shadow", "prepare",
-    "flip",    "drop",  "resume KV",      "stage",
+    "flip",    "drop",  "resume KV",      "join",        "stage",
 };
 
 static const char *const event_names[UPDATE_EVENTS] = {

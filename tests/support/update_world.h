@@ -18,7 +18,8 @@ enum {
     UPDATE_TENSORS = 2, /* one a bucket */
     UPDATE_TENSOR_BYTES = 2,
     UPDATE_IDS_MAX = 15,
-    UPDATE_PAST_MAX = 4 /* a question about an older one is never asked here */
+    UPDATE_RECORDED_MAX = 6, /* members of one update, with those who joined and died */
+    UPDATE_PAST_MAX = 4      /* a question about an older one is never asked here */
 };
 
 /* Mistakes of other systems, made here on purpose. */
@@ -59,7 +60,7 @@ struct update_record {
     uint8_t id, id_version, base, source, outcome, reason, count;
     struct {
         uint8_t index, incarnation, phase, voted, hash;
-    } members[UPDATE_MEMBERS_MAX];
+    } members[UPDATE_RECORDED_MAX];
     uint8_t past_count;
     struct {
         uint8_t id, epoch, version, outcome;
@@ -75,17 +76,26 @@ enum update_call_kind {
     UPDATE_FLIP,
     UPDATE_DROP,
     UPDATE_RESUME_KV,
+    UPDATE_JOIN,
     UPDATE_BUCKET
 };
 
-/* To an engine.  `seen`: the tensor's bytes as the sender has them, in place of their sum. */
+/* To an engine.  `seen`: the tensor's bytes as the sender has them, in place of their sum.  To
+ * join: what a peer has shown, and the sum of that. */
 struct update_message {
     uint8_t kind, from, update, epoch, version, hash, tensor;
+    uint8_t peer, peer_incarnation, sum;
     uint8_t unheard; /* nobody waits for its answer */
     uint8_t seen[UPDATE_TENSOR_BYTES];
 };
 
-enum update_member_todo { MEMBER_RESTS, MEMBER_VOTES, MEMBER_ASKS, MEMBER_REPORTS };
+enum update_member_todo {
+    MEMBER_RESTS,
+    MEMBER_VOTES,
+    MEMBER_ASKS,
+    MEMBER_REPORTS,
+    MEMBER_JOINS
+};
 
 struct update_member {
     uint8_t alive, incarnation;
@@ -98,7 +108,7 @@ struct update_member {
     uint8_t shadow[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
     uint8_t seen[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]; /* what it has verified */
     uint8_t staged;                                    /* a bit a tensor */
-    uint8_t hash;                                      /* voted for */
+    uint8_t hash;                                      /* voted for, or joins with */
     uint8_t todo, todo_from, todo_version;
     struct update_message call;   /* the driver's */
     struct update_message bucket; /* the trainer's */
