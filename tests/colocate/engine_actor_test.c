@@ -336,7 +336,7 @@ static void nobody_joins_while_an_update_is_undecided(void **state)
     TRY(call_about(engine, "prepare", 0));
     assert_int_equal(call(engine, "show", ""), TDM_E_STATE); /* it has voted */
     decide(TDM__UPDATE_ABORTED);
-    TRY(call(engine, "drop", ""));
+    TRY(call_about(engine, "drop", answer.epoch));
     TRY(join(joiner, shown)); /* the base is what is served */
     assert_true(version_served_by(joiner) == base);
     tdm_ref_release(ref);

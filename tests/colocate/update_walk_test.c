@@ -164,6 +164,21 @@ static void check_ways(const struct search *search)
 
 /* ---- tests ------------------------------------------------------------------------------ */
 
+/* States in which an engine asks to join: there are none where none comes back. */
+static uint32_t count_joiners(const struct search *search)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        const struct update_world *world = state_of(search, i);
+
+        for (unsigned k = 0; k < UPDATE_MEMBERS_MAX; k++) {
+            count += world->members[k].todo == MEMBER_JOINS;
+        }
+    }
+    return count;
+}
+
 static void check(struct update_limits limits, uint32_t states_min)
 {
     for (int in_place = 0; in_place < 2; in_place++) {
@@ -180,12 +195,13 @@ static void check(struct update_limits limits, uint32_t states_min)
         check_ways(&search);
         printf(
             "%s, engines %d, updates wanted %d, crashes %d, lost answers %d, repeated messages "
-            "%d, wrong bytes %d, deadlines %d: %u states, %llu steps, %lld ms\n",
+            "%d, wrong bytes %d, deadlines %d: %u states (%u joining), %llu steps, %lld ms\n",
             limits.in_place ? "donate" : "copy", limits.members, limits.updates, limits.crashes,
             limits.losses, limits.repeats, limits.tears, limits.hurries, search.walk.seen,
-            (unsigned long long)search.walk.transitions,
+            count_joiners(&search), (unsigned long long)search.walk.transitions,
             (long long)(tdm__clock_ms() - begin_ms));
         assert_true(search.walk.seen >= states_min);
+        assert_true(limits.crashes == 0 || count_joiners(&search) > 0);
         close_search(&search);
     }
 }
