@@ -107,7 +107,7 @@ class Row:
         refuse = [f"engine.refuse_step={REFUSED}"] if self.step == "engine.drop" else []
         stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
         stall = ["update.stall_timeout_ms=1000"] if self.how == STOPPED else []
-        endless = ["rollout.num_rollout=1000000"] if self.how == JOINING else []
+        endless = ["rollout.num_rollout=1000000", "rollout.num_engines_min=0"] if self.how == JOINING else []
         return [f"update.mode={self.mode}"] + refuse + stale + stall + endless
 
     def __str__(self):
@@ -236,10 +236,10 @@ class Crash:
 
     def check_went_on(self, code, err, versions):
         require(code == 0, f"exit code {code}: {err}")
-        last = list(versions.values())[-1]
-        require(last == STEPS or self.row.how == JOINING, f"told: {versions}")
+        interrupted = self.row.how == JOINING
+        require(interrupted or list(versions.values())[-1] == STEPS, f"told: {versions}")
         answers = self.answers()
-        require_one_version_at_a_time(answers, 0, last)
+        require_one_version_at_a_time(answers, 0, None if interrupted else STEPS)
         self.result["gap_s"] = gap_s(answers, self.result["when"])
 
     def check_ended(self, code, err, versions):
