@@ -313,10 +313,12 @@ def ratio_of(result, turns):
 def line_of(name, results, turns):
     wrong = [result for result in results if "wrong" in result]
     ratios = [ratio for result in results if (ratio := ratio_of(result, turns)) is not None]
+    gaps = [result["gap_s"] * 1000 for result in results if result.get("gap_s")]
     resumed = [result["resumed_s"] for result in results if "resumed_s" in result]
     words = [f"{'FAILED' if wrong else 'ok':7} {name:42} {len(results) - len(wrong)} of {len(results)}"]
     if ratios:
-        words.append(f"served again after {statistics.median(ratios):.2f} clean turns, at most {max(ratios):.2f}")
+        words.append(f"served again after {statistics.median(gaps):.0f} ms, at most {max(gaps):.0f}; "
+                     f"{statistics.median(ratios):.1f} clean turns, at most {max(ratios):.1f}")
     if resumed:
         words.append(f"resumed in {statistics.median(resumed) * 1000:.0f} ms, at most {max(resumed) * 1000:.0f}")
     return "   ".join(words) + "".join(f"\n        {number_of(result)}: {result['wrong']}" for result in wrong)
