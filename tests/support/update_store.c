@@ -39,7 +39,7 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation)
 void update_fill(uint8_t version, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
 {
     for (unsigned i = 0; i < UPDATE_TENSOR_BYTES; i++) {
-        bytes[i] = (uint8_t)(version << 4 | tensor << 1 | i);
+        bytes[i] = (uint8_t)((unsigned)version << 4 | tensor << 1 | i);
     }
 }
 
