@@ -365,4 +365,7 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Failure as problem:
+        sys.exit(f"FAILED  a job that nothing happens to: {problem}")
