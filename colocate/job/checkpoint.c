@@ -165,6 +165,54 @@ tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *s
     return status;
 }
 
+/* ---- numbers ---------------------------------------------------------------------------- */
+
+enum { NUMBER_BYTES = 24 }; /* always as many: one write replaces all of the one before */
+
+tdm_status tdm__checkpoint_note_version(const char *out, uint64_t version)
+{
+    char path[TDM__PATH_BYTES];
+    char text[NUMBER_BYTES + 1];
+    ssize_t written;
+    int error_number;
+    int fd;
+
+    TDM_TRY(path_in(out, "version", path));
+    (void)snprintf(text, sizeof(text), "%0*llu\n", NUMBER_BYTES - 1,
+                   (unsigned long long)version);
+    fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "open %s", path);
+    }
+    written = write(fd, text, NUMBER_BYTES);
+    error_number = errno;
+    (void)close(fd);
+    return written == NUMBER_BYTES ? TDM_OK : tdm__fail_errno(error_number, "write %s", path);
+}
+
+tdm_status tdm__checkpoint_noted_version(const char *out, uint64_t *version_out)
+{
+    char path[TDM__PATH_BYTES];
+    char text[NUMBER_BYTES + 8];
+    char *end;
+
+    *version_out = 0;
+    TDM_TRY(path_in(out, "version", path));
+    if (access(path, F_OK) != 0) {
+        return TDM_OK;
+    }
+    errno = 0;
+    if (!tdm__file_read_text(path, text, sizeof(text)) || text[0] < '0' || text[0] > '9') {
+        return tdm__fail(TDM_E_PROTOCOL, "%s holds no number", path);
+    }
+    *version_out = strtoull(text, &end, 10);
+    return errno == 0 && strcmp(end, "\n") == 0
+               ? TDM_OK
+               : tdm__fail(TDM_E_PROTOCOL, "%s holds no number", path);
+}
+
+/* ---- load, by the ranks ----------------------------------------------------------------- */
+
 tdm_status tdm__checkpoint_load(struct tdm__crew *crew, const char *out)
 {
     char path[TDM__PATH_BYTES];

@@ -19,6 +19,15 @@ tdm_status tdm__checkpoint_save(struct tdm__crew *crew, const char *out,
                                 const struct tdm__checkpoint_state *state);
 /* What state.json says; TDM_E_NOT_FOUND, TDM_E_PROTOCOL or TDM_E_TYPE name the file. */
 tdm_status tdm__checkpoint_read(const char *out, struct tdm__checkpoint_state *state_out);
+/* <out>/version is the highest number that may have been given to a version, written before it
+ * is: a job that goes on, with a store that knows of none, gives none twice, although weights
+ * go back to the checkpoint.  It outlives processes, not the machine: not worth an fsync an
+ * update.
+ */
+tdm_status tdm__checkpoint_note_version(const char *out, uint64_t version);
+/* 0 where there is none. */
+tdm_status tdm__checkpoint_noted_version(const char *out, uint64_t *version_out);
+
 /* Every trainer rank loads. */
 tdm_status tdm__checkpoint_load(struct tdm__crew *crew, const char *out);
 

@@ -373,6 +373,16 @@ static tdm_status saved_model(const struct tdm__controller *controller, char **f
     return *file_out == NULL ? tdm__fail_errno(errno, "%s", path) : TDM_OK;
 }
 
+/* The next number may be given, whatever becomes of this process then. */
+static tdm_status note_next_version(const struct tdm__controller *controller)
+{
+    uint64_t highest = controller->phase.committed_version;
+
+    highest = highest < controller->version_floor ? controller->version_floor : highest;
+    highest = highest < controller->update.version ? controller->update.version : highest;
+    return tdm__checkpoint_note_version(controller->options->out, highest + 1);
+}
+
 tdm_status tdm__controller_update(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
@@ -385,6 +395,7 @@ tdm_status tdm__controller_update(struct tdm__controller *controller)
     if (tdm__crew_engines_left(&controller->crew) == 0) { /* the try before cost the last one */
         TDM_TRY(tdm__controller_resume_weights(controller));
     }
+    TDM_TRY(note_next_version(controller));
     if (from_disk(controller)) {
         status = saved_model(controller, &file);
     }

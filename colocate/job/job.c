@@ -91,11 +91,16 @@ static tdm_status open_trace(struct tdm__controller *controller)
 static tdm_status read_resume(struct tdm__controller *controller)
 {
     struct tdm__checkpoint_state state;
+    uint64_t noted;
 
     if (controller->options->resume == NULL) {
         return TDM_OK;
     }
     TDM_TRY(tdm__checkpoint_read(controller->options->resume, &state));
+    TDM_TRY(tdm__checkpoint_noted_version(controller->options->resume, &noted));
+    if (state.version < noted) {
+        state.version = noted; /* of updates after the checkpoint */
+    }
     controller->step = state.step;
     controller->before = state.before;
     controller->version_floor = state.version;

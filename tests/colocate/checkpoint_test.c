@@ -120,6 +120,25 @@ static void leftovers_of_an_interrupted_save_do_no_harm(void **state)
     assert_false(is_there("checkpoint.old"));
 }
 
+static void the_highest_number_given_comes_back(void **state)
+{
+    uint64_t noted = 1;
+
+    (void)state;
+    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_true(noted == 0);
+    assert_int_equal(tdm__checkpoint_note_version(out, UINT64_MAX), TDM_OK);
+    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_true(noted == UINT64_MAX);
+    assert_int_equal(tdm__checkpoint_note_version(out, 7), TDM_OK); /* shorter, and no rest */
+    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_OK);
+    assert_true(noted == 7);
+    write_file("version", "seven\n");
+    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_E_PROTOCOL);
+    write_file("version", "7 and more\n");
+    assert_int_equal(tdm__checkpoint_noted_version(out, &noted), TDM_E_PROTOCOL);
+}
+
 static void there_is_no_saving_where_there_is_no_directory(void **state)
 {
     const struct tdm__checkpoint_state first = {1, 2, 0.5};
@@ -179,6 +198,7 @@ int main(void)
         EACH(a_state_comes_back_as_it_was_saved),
         EACH(a_later_one_takes_the_place_of_the_one_before),
         EACH(leftovers_of_an_interrupted_save_do_no_harm),
+        EACH(the_highest_number_given_comes_back),
         EACH(there_is_no_saving_where_there_is_no_directory),
         EACH(a_missing_checkpoint_is_named),
         EACH(a_corrupt_state_is_refused_by_the_name_of_its_file),

@@ -142,7 +142,7 @@ static void a_resumed_job_goes_on_with_higher_versions(void **state)
     (void)snprintf(out, sizeof(out), "%s/whole", directory);
     assert_int_equal(run("longer", out, longer, 1), TDM_OK);
     read_line("longer/checkpoint/rank-0", line);
-    assert_string_equal(line, "4: 0 0 0 4");
+    assert_string_equal(line, "4: 0 0 0 5");
     assert_int_equal(answers->all[0].step, 3);
 }
 

@@ -33,7 +33,7 @@ STEPS = 6  # of reinforcement, each with an update after it
 REFUSED = 2  # the last rank of each engine refuses the weights of this step, where drops are wanted
 RANKS = [f"engine/{engine}/{rank}" for engine in range(2) for rank in range(2)]
 JOB = """
-job: {name: tiny, seed: 5, save_interval: 1}
+job: {name: tiny, seed: 5, save_interval: 2}
 cluster: {num_gpus: 4, gpu_bytes: 32 MiB, cpus: 8}
 trainer: {num_ranks: 4, step_timeout_ms: 60000}
 engine: {num_engines: 2, rollout_num_gpus_per_engine: 2}
@@ -89,7 +89,7 @@ class Row:
         self.mode = self.choose_mode(number)
         per_update = BUCKETS[self.mode] if self.step in PER_BUCKET else 1
         per_update = REQUESTS if self.passer == "daemon" else per_update
-        self.update = 2 + chance.randrange(3)  # the first one is another matter: nobody serves yet
+        self.update = 3 + chance.randrange(3)  # before there is nothing saved to go on from
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
         if self.step == "engine.drop" or self.how == JOINING:
             self.count = 1
@@ -258,18 +258,15 @@ class Crash:
             require(pid in err and "signal 9" in err, f"does not name pid {pid}: {err!r}")
 
     def resume(self, before):
-        """From the last checkpoint: the numbers go on, and the same number never stands for other weights."""
+        """From the last checkpoint: weights go back to it, numbers go on."""
         state = json.loads((self.world.path / "out/checkpoint/state.json").read_text(encoding="utf-8"))
         begin = time.time()
         code, out, err = finish(self.start("--resume", "out", f"update.mode={self.row.mode}", log="resumed"))
         require(code == 0, f"resumed: exit code {code}: {err}")
         after = versions_of(out)
         answers = self.answers("resumed")
-        require_versions_grow(after, state["version"])
+        require_versions_grow(after, max(before, default=state["version"]))
         require_one_version_at_a_time(answers, state["step"], STEPS)
-        for version, step in after.items():
-            require(before.get(version, step) == step,
-                    f"version {version} was of step {before.get(version)}, and is of step {step} after the resume")
         self.result["resumed_s"] = answers[0].when - begin
 
     def require_clean(self):
