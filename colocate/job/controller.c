@@ -454,7 +454,9 @@ static tdm_status resupply(struct tdm__controller *controller)
 static tdm_status serve(struct tdm__controller *controller)
 {
     do {
-        tdm__revive_lost(&controller->crew);
+        if (!anybody_serves(controller)) {
+            tdm__revive_lost(&controller->crew);
+        }
         if (!anybody_serves(controller)) {
             TDM_TRY(resupply(controller));
         }
@@ -479,13 +481,23 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 
 /* ---- rollouts --------------------------------------------------------------------------- */
 
+/* Nobody waits for an engine that comes back while others serve. */
+static void revive_meanwhile(void *arg)
+{
+    struct tdm__controller *controller = arg;
+
+    tdm__revive_lost(&controller->crew);
+}
+
 /* Asks anew when an engine is lost: the others answer the same. */
 static tdm_status run_rollout(struct tdm__controller *controller,
-                              const struct tdm__rollout_options *options,
+                              struct tdm__rollout_options *options,
                               struct tdm__rollout *rollout_out)
 {
     tdm_status status;
 
+    options->meanwhile = revive_meanwhile;
+    options->meanwhile_arg = controller;
     while ((status = tdm__rollout_run(&controller->crew, options, rollout_out)) != TDM_OK) {
         TDM_TRY(tdm__loss_survive(&controller->crew, status));
         if (!anybody_serves(controller)) {

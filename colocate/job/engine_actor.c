@@ -429,7 +429,9 @@ static tdm_status drop(tdm_call *call, void *self)
 
 /* ---- without an update ------------------------------------------------------------------ */
 
-/* → version, hash high, low, [block's key …], [its sum …]: for one that has no weights */
+/* → version, hash high, low, [block's key …], [its sum …]: for one that has no weights.  On a
+ * thread of its own, since this engine goes on generating; it only reads, and the controller
+ * asks for nothing that changes the weights before the other one has copied them. */
 static tdm_status show(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -551,6 +553,7 @@ static const struct tdm_actor_class engine_class = {
     .state_bytes = sizeof(struct engine),
     .construct = construct,
     .destruct = destruct,
+    .concurrency_groups = {{"show", 1}},
     .methods = {{"start", start},
                 {"connect", connect},
                 {"resume", resume},
@@ -563,7 +566,7 @@ static const struct tdm_actor_class engine_class = {
                 {"prepare_parts", prepare_parts},
                 {"flip", flip},
                 {"drop", drop},
-                {"show", show},
+                {"show", show, "show"},
                 {"join", join},
                 {"generate", generate},
                 {"trace", trace}},

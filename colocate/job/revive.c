@@ -88,6 +88,23 @@ static tdm_status join(struct tdm__crew *crew, uint32_t peer, uint32_t engine)
     return status;
 }
 
+/* What serving needs besides the weights. */
+static tdm_status resume(struct tdm__crew *crew, uint32_t engine)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "s", NULL);
+    if (status == TDM_OK) {
+        status = tdm__crew_call(crew, &crew->engines[(size_t)engine * crew->per_engine],
+                                crew->per_engine, "resume", tdm_writer_bytes(writer),
+                                (int64_t)crew->spec->update_timeout_ms);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 static bool same_layouts(const struct tdm__crew *crew, uint32_t one, uint32_t other)
 {
     return crew->by_parts && memcmp(&crew->layouts[(size_t)one * crew->per_engine],
@@ -105,6 +122,9 @@ static void join_a_peer(struct tdm__crew *crew, uint32_t engine)
             continue;
         }
         status = join(crew, i, engine);
+        if (status == TDM_OK) {
+            status = resume(crew, engine);
+        }
         if (status == TDM_OK) {
             serve(crew, engine);
         } else {

@@ -5,10 +5,11 @@
 
 #include "colocate/job/crew.h"
 
-/* While the trainers are paused and updates are at rest: creates every lost engine anew, in its
- * place, starts it, and tells it the model's tensors.  It then copies the committed version
- * from an engine that serves it, and serves, too.  Where there is none of the same layout it is
- * paused, has no weights, and serves nothing; the next update takes it along.  Where it cannot
+/* While the trainers are paused and updates are at rest, engines may be generating: creates
+ * every lost engine anew, in its place, starts it, and tells it the model's tensors.  It then
+ * copies the committed version from an engine that serves it, takes all of its memory, and
+ * serves, too.  Where there is none of the same layout it is paused, has no weights, and serves
+ * nothing; the next update takes it along.  Where it cannot
  * be started it stays lost, the log says why, and the next call tries again, a few times in
  * all. */
 void tdm__revive_lost(struct tdm__crew *crew);

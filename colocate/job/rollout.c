@@ -15,22 +15,36 @@ struct share {
     uint32_t count;
 };
 
-/* Rows are divided over those who serve; whose answers they are makes no difference. */
-static struct share share_of(const struct tdm__crew *crew, uint32_t rows_count, uint32_t engine)
+/* One rollout under way. */
+struct asking {
+    struct tdm__crew *crew;
+    const struct tdm__rollout_options *options;
+    struct share *shares; /* of each engine; owned */
+    tdm_ref **refs;       /* of each rank, NULL where nobody was asked; owned */
+};
+
+/* Rows are divided over those who serve now; whose answers they are makes no difference.  How
+ * many they are. */
+static uint32_t divide(struct asking *asking)
 {
+    const struct tdm__crew *crew = asking->crew;
+    uint64_t rows_count = asking->options->rows_count;
     uint32_t engines = 0;
-    uint32_t place = 0; /* of this one among them */
+    uint32_t place = 0;
 
     for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
-        place = i == engine ? engines : place;
         engines += tdm__crew_serves(crew, i) ? 1 : 0;
     }
-    if (!tdm__crew_serves(crew, engine)) {
-        return (struct share){0, 0};
+    for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
+        if (tdm__crew_serves(crew, i)) {
+            uint32_t first = (uint32_t)(rows_count * place / engines);
+
+            place++;
+            asking->shares[i] =
+                (struct share){first, (uint32_t)(rows_count * place / engines) - first};
+        }
     }
-    return (struct share){(uint32_t)((uint64_t)rows_count * place / engines),
-                          (uint32_t)((uint64_t)rows_count * (place + 1) / engines -
-                                     (uint64_t)rows_count * place / engines)};
+    return engines;
 }
 
 /* ---- asking ----------------------------------------------------------------------------- */
@@ -57,17 +71,17 @@ static tdm_status write_share(tdm_writer *writer, const struct tdm__rollout_opti
 }
 
 /* The same question to every rank of an engine. */
-static tdm_status ask_engine(struct tdm__crew *crew, const struct tdm__rollout_options *options,
-                             uint32_t engine, tdm_ref **refs)
+static tdm_status ask_engine(struct asking *asking, uint32_t engine)
 {
+    size_t first = (size_t)engine * asking->crew->per_engine;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = write_share(writer, options, share_of(crew, options->rows_count, engine));
-    for (uint32_t rank = 0; rank < crew->per_engine && status == TDM_OK; rank++) {
-        status = tdm_actor_call_packed(crew->engines[engine * crew->per_engine + rank],
-                                       "generate", tdm_writer_bytes(writer), &refs[rank]);
+    status = write_share(writer, asking->options, asking->shares[engine]);
+    for (size_t i = first; i < first + asking->crew->per_engine && status == TDM_OK; i++) {
+        status = tdm_actor_call_packed(asking->crew->engines[i], "generate",
+                                       tdm_writer_bytes(writer), &asking->refs[i]);
     }
     tdm_writer_destroy(writer);
     return status;
@@ -102,34 +116,31 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
     return TDM_OK;
 }
 
-static tdm_status read_answers_of(struct tdm__crew *crew,
-                                  const struct tdm__rollout_options *options, uint32_t engine,
+static tdm_status read_answers_of(const struct asking *asking, uint32_t engine,
                                   const tdm_value *reply, struct tdm__rollout *rollout)
 {
-    struct share share = share_of(crew, options->rows_count, engine);
-    uint32_t count = share.count * options->samples_per_row;
+    uint32_t per_row = asking->options->samples_per_row;
+    struct share share = asking->shares[engine];
 
-    if (tdm_value_count(tdm_value_at(reply, 1)) != count) {
+    if (tdm_value_count(tdm_value_at(reply, 1)) != share.count * per_row) {
         return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
-                         tdm_value_count(tdm_value_at(reply, 1)), count);
+                         tdm_value_count(tdm_value_at(reply, 1)), share.count * per_row);
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < share.count * per_row; i++) {
         TDM_TRY(tdm__wrap(
-            read_sample(options, rollout, reply, i, share.first * options->samples_per_row + i),
+            read_sample(asking->options, rollout, reply, i, share.first * per_row + i),
             "engine %u", engine));
     }
     return TDM_OK;
 }
 
-static tdm_status read_answers(struct tdm__crew *crew,
-                               const struct tdm__rollout_options *options, tdm_ref *const *refs,
-                               struct tdm__rollout *rollout)
+static tdm_status read_answers(const struct asking *asking, struct tdm__rollout *rollout)
 {
     uint32_t first = UINT32_MAX;
     uint64_t version = 0;
 
-    for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
-        tdm_ref *ref = refs[(size_t)engine * crew->per_engine];
+    for (uint32_t engine = 0; engine < asking->crew->spec->num_engines; engine++) {
+        tdm_ref *ref = asking->refs[(size_t)engine * asking->crew->per_engine];
         const tdm_value *reply;
         uint64_t own;
 
@@ -146,7 +157,7 @@ static tdm_status read_answers(struct tdm__crew *crew,
                 TDM_E_STATE, "engine %u answered with version %llu, engine %u with %llu",
                 engine, (unsigned long long)own, first, (unsigned long long)version);
         }
-        TDM_TRY(read_answers_of(crew, options, engine, reply, rollout));
+        TDM_TRY(read_answers_of(asking, engine, reply, rollout));
     }
     return TDM_OK;
 }
@@ -173,45 +184,55 @@ static tdm_status make_room(const struct tdm__rollout_options *options,
     return TDM_OK;
 }
 
-static tdm_status ask_and_read(struct tdm__crew *crew,
-                               const struct tdm__rollout_options *options, tdm_ref **refs,
-                               struct tdm__rollout *rollout)
+static tdm_status ask_and_read(struct asking *asking, struct tdm__rollout *rollout)
 {
-    uint32_t asked = 0;
+    struct tdm__crew *crew = asking->crew;
+    const struct tdm__rollout_options *options = asking->options;
 
-    for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
-        if (tdm__crew_serves(crew, engine)) {
-            TDM_TRY(
-                ask_engine(crew, options, engine, refs + (size_t)engine * crew->per_engine));
-            asked++;
-        }
-    }
-    if (asked == 0) {
+    if (divide(asking) == 0) {
         return tdm__fail(TDM_E_STATE, "none of %u engines serves", crew->spec->num_engines);
     }
-    TDM_TRY(tdm__crew_await(crew, refs, crew->engines_count,
+    for (uint32_t engine = 0; engine < crew->spec->num_engines; engine++) {
+        if (tdm__crew_serves(crew, engine)) {
+            TDM_TRY(ask_engine(asking, engine));
+        }
+    }
+    if (options->meanwhile != NULL) {
+        options->meanwhile(options->meanwhile_arg);
+    }
+    TDM_TRY(tdm__crew_await(crew, asking->refs, crew->engines_count,
                             (int64_t)crew->spec->generate_timeout_ms));
-    return read_answers(crew, options, refs, rollout);
+    return read_answers(asking, rollout);
+}
+
+static tdm_status run(struct asking *asking, struct tdm__rollout *rollout_out)
+{
+    tdm_status status;
+
+    TDM_TRY(make_room(asking->options, rollout_out));
+    status = ask_and_read(asking, rollout_out);
+    if (status != TDM_OK) {
+        tdm__rollout_fini(rollout_out);
+    }
+    return status;
 }
 
 tdm_status tdm__rollout_run(struct tdm__crew *crew, const struct tdm__rollout_options *options,
                             struct tdm__rollout *rollout_out)
 {
-    tdm_ref **refs = calloc(crew->engines_count + 1, sizeof(*refs));
-    tdm_status status;
+    struct asking asking = {.crew = crew,
+                            .options = options,
+                            .shares = calloc(crew->spec->num_engines + 1, sizeof(struct share)),
+                            .refs = calloc(crew->engines_count + 1, sizeof(tdm_ref *))};
+    tdm_status status = asking.shares == NULL || asking.refs == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "calls to %u ranks", crew->engines_count)
+                            : run(&asking, rollout_out);
 
-    if (refs == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "calls to %u ranks", crew->engines_count);
+    if (asking.refs != NULL) {
+        tdm__crew_release(asking.refs, crew->engines_count);
     }
-    status = make_room(options, rollout_out);
-    if (status == TDM_OK) {
-        status = ask_and_read(crew, options, refs, rollout_out);
-        if (status != TDM_OK) {
-            tdm__rollout_fini(rollout_out);
-        }
-    }
-    tdm__crew_release(refs, crew->engines_count);
-    free(refs);
+    free(asking.refs);
+    free(asking.shares);
     return tdm__wrap(status, "generate");
 }
 

@@ -28,6 +28,8 @@ struct tdm__rollout_options {
     struct tdm_sampling sampling;
     uint64_t seed; /* of this rollout: with row and sample it decides each answer alone */
     tdm_reward *reward;
+    void (*meanwhile)(void *arg); /* once all are asked, while they answer; NULL: nothing */
+    void *meanwhile_arg;
 };
 
 /* Every engine that serves answers its share of the rows, all at once; nothing of the answers
