@@ -111,7 +111,8 @@ __attribute__((target("avx2"))) static void stripes_avx2(struct sum *sum, const 
     _mm256_storeu_si256(&keys[1], keys_high);
 }
 
-/* Stripe i of row r has the key of stripe r × count + i. */
+/* Stripe i of row r has the key of stripe r × count + i.  What is fetched ahead goes on with
+ * the rows that come after these, not with what lies between them. */
 __attribute__((target("avx2"))) static void
 together_avx2(struct sum *sum, const struct tdm__rows *rows, const uint8_t *from, uint8_t *to)
 {
@@ -129,14 +130,19 @@ together_avx2(struct sum *sum, const struct tdm__rows *rows, const uint8_t *from
         ahead[row] = _mm256_set1_epi64x((long long)(STEP * count * row));
     }
     for (size_t i = 0; i < count; i++) {
+        size_t at = i * TDM__SUM_STRIPE_BYTES;
+        size_t next = at + PREFETCH_BYTES;
+
+        if (next >= rows->size_bytes) {
+            next += TOGETHER * rows->from_pitch - rows->size_bytes;
+        }
         for (size_t row = 0; row < TOGETHER; row++) {
-            size_t at = i * TDM__SUM_STRIPE_BYTES;
             const __m256i *source =
                 (const __m256i *)(const void *)(from + row * rows->from_pitch + at);
             __m256i low = _mm256_loadu_si256(&source[0]);
             __m256i high = _mm256_loadu_si256(&source[1]);
 
-            _mm_prefetch((const char *)source + PREFETCH_BYTES, _MM_HINT_T0);
+            _mm_prefetch((const char *)from + row * rows->from_pitch + next, _MM_HINT_T0);
             lanes_low = add_words(lanes_low, _mm256_add_epi64(keys_low, ahead[row]), low);
             lanes_high = add_words(lanes_high, _mm256_add_epi64(keys_high, ahead[row]), high);
             if (to != NULL) {
