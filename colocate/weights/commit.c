@@ -186,12 +186,18 @@ static tdm_status line_body(void *arg, struct tdm__txn *txn)
 
 static void line_done(void *arg, tdm_status status, const char *detail);
 
+/* Who has waited too long is no reason to fail those who have just come. */
 static tdm_status line_run(struct line *line)
 {
     const char *pattern = line->key;
+    int64_t deadline_ms = 0;
 
-    return tdm__txn_run(line->versions->loop, line->versions->store, &pattern, 1,
-                        line->waiting.first->deadline_ms, line_body, line_done, line);
+    for (const struct question *question = line->waiting.first; question != NULL;
+         question = question->next) {
+        deadline_ms = question->deadline_ms > deadline_ms ? question->deadline_ms : deadline_ms;
+    }
+    return tdm__txn_run(line->versions->loop, line->versions->store, &pattern, 1, deadline_ms,
+                        line_body, line_done, line);
 }
 
 static void line_free(struct line *line)
