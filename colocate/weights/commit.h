@@ -36,8 +36,8 @@ typedef void tdm__version_fn(void *arg, tdm_status status, const char *detail,
  * '*' and '/'), until `deadline_ms` on tdm__clock_ms().  Copies the request and its lists; `fn`
  * runs exactly once, later, on the loop's thread, unless this call fails.  TDM_E_TIMEOUT and
  * TDM_E_STORE leave open whether it was done: ask again, with the same update id.  Requests
- * that share a transaction share its fate, and the latest
- * deadline of those that it began with: an answer may come later than it was wanted. */
+ * that share a transaction share its fate, and the latest deadline of those that it began
+ * with: an answer may come later than it was wanted. */
 tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
                              int64_t deadline_ms, const struct tdm__version_request *request,
                              tdm__version_fn *fn, void *arg);
