@@ -515,17 +515,20 @@ static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__
     struct block *made[TDM__BLOCKS_MAX] = {NULL};
     size_t wanted_bytes = 0;
     const struct gpu *gpu;
+    tdm_status status;
 
     TDM_TRY(check_wish(broker, wish, &wanted_bytes));
     gpu = &broker->gpus[wish->gpu];
     if (wanted_bytes > gpu->capacity_bytes - gpu->used_bytes) {
         return fail_full(broker, owner, wish, wanted_bytes);
     }
-    TDM_TRY(tdm__wrap(make_all(broker, owner, wish, fds, made),
-                      "%s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", owner->name, wish->tag,
-                      (double)wanted_bytes / (1 << 20),
-                      (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
-                      (double)gpu->capacity_bytes / (1 << 20)));
+    status = make_all(broker, owner, wish, fds, made);
+    if (status != TDM_OK) {
+        return tdm__wrap(status, "%s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", owner->name,
+                         wish->tag, (double)wanted_bytes / (1 << 20),
+                         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
+                         (double)gpu->capacity_bytes / (1 << 20));
+    }
     for (uint32_t i = 0; i < wish->count; i++) {
         blocks_out[i] = (struct tdm__block_handle){
             .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};

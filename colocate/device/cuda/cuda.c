@@ -155,10 +155,8 @@ static tdm_status cuda_create(struct tdm__device *device, const char *tag,
         status = make_block(cuda, sizes_bytes[made], &blocks[made], &fds[made]);
         made += status == TDM_OK ? 1 : 0;
     }
-    status = tdm__cuda_full(cuda, status, tag, wanted_bytes);
-    if (status == TDM_OK) {
-        status = register_blocks(cuda, tag, blocks, fds, count);
-    }
+    status = status == TDM_OK ? register_blocks(cuda, tag, blocks, fds, count)
+                              : tdm__cuda_full(cuda, status, tag, wanted_bytes);
     for (uint32_t i = 0; i < made; i++) {
         (void)close(fds[i]);
         if (status == TDM_OK) {
