@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { LOOK_MS = 200 };
@@ -141,10 +142,11 @@ static tdm_status read_reports(const tdm_weights_sender *sender, const tdm_value
     return TDM_OK;
 }
 
-/* Moves those of the party that have died to its dead; TDM_E_ACTOR_DIED names the last. */
+/* Adds those of the party that have died to its dead; TDM_E_ACTOR_DIED names the last. */
 static tdm_status find_dead(tdm_weights_sender *sender, const struct reports *reports)
 {
     struct tdm__party *party = &sender->party;
+    char detail[TDM__SENDER_DETAIL_BYTES];
     tdm_status status = TDM_OK;
 
     for (uint32_t i = 0; i < party->members_count; i++) {
@@ -154,9 +156,10 @@ static tdm_status find_dead(tdm_weights_sender *sender, const struct reports *re
         if (!known && tdm__round_check_alive(&sender->round, &party->members[i]) != TDM_OK) {
             party->dead[party->dead_count++] = party->members[i];
             status = TDM_E_ACTOR_DIED;
+            (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
         }
     }
-    return status;
+    return status == TDM_OK ? TDM_OK : tdm__fail(status, "%s", detail);
 }
 
 static tdm_status nobody_came(const tdm_weights_sender *sender, const struct reports *reports,

@@ -8,6 +8,7 @@
 #include "tests/support/scheme_world.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -157,6 +158,22 @@ static void who_dies_while_others_wait_for_it_is_named(void **state)
     TRY(await_votes(f, SOON_MS)); /* those who are left have all reported */
 }
 
+static void who_died_is_named_though_another_one_is_silent(void **state)
+{
+    struct fixture *f = *state;
+    struct tdm_actor_info silent;
+    char id[TDM__ID_TEXT_BYTES];
+
+    TRY(tdm__party_gather(f->sender, tdm__deadline_in(SOON_MS)));
+    tdm_actor_describe(f->actors[1], &silent);
+    assert_int_equal(kill((pid_t)silent.pid, SIGSTOP), 0);
+    one_node_shoot(f->actors[0]);
+    assert_int_equal(await_votes(f, SOON_MS), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), tdm__id_text(&f->members[0].actor, id)));
+    assert_int_equal(f->sender->party.dead_count, 1);
+    assert_int_equal(kill((pid_t)silent.pid, SIGCONT), 0);
+}
+
 static void a_report_of_a_stranger_counts_for_nobody(void **state)
 {
     struct fixture *f = *state;
@@ -178,6 +195,7 @@ int main(void)
         TEST(all_must_report),
         TEST(one_failure_is_the_failure_of_all),
         TEST(who_dies_while_others_wait_for_it_is_named),
+        TEST(who_died_is_named_though_another_one_is_silent),
         TEST(a_report_of_a_stranger_counts_for_nobody),
     };
     int failed;
