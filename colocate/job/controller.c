@@ -489,7 +489,8 @@ static void revive_meanwhile(void *arg)
     tdm__revive_lost(&controller->crew);
 }
 
-/* Asks anew when an engine is lost: the others answer the same. */
+/* Asks anew when an engine is lost: the others answer the same.  It comes to an end for the
+ * same reason. */
 static tdm_status run_rollout(struct tdm__controller *controller,
                               struct tdm__rollout_options *options,
                               struct tdm__rollout *rollout_out)
@@ -504,6 +505,7 @@ static tdm_status run_rollout(struct tdm__controller *controller,
             TDM_TRY(serve(controller));
         }
     }
+    tdm__revive_trust(&controller->crew);
     return TDM_OK;
 }
 

@@ -12,7 +12,7 @@ struct tdm__vigil;
 
 struct tdm__crew_engine {
     bool fresh;        /* lives, but serves nothing yet: it came back, and has no weights */
-    uint32_t attempts; /* to bring it back, since it served last */
+    uint32_t attempts; /* to bring it back, since it served in a rollout */
 };
 
 enum tdm__engine_news {

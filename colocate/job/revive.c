@@ -23,7 +23,7 @@ static void tell(struct tdm__crew *crew, uint32_t engine, enum tdm__engine_news 
 
 static void serve(struct tdm__crew *crew, uint32_t engine)
 {
-    crew->about[engine] = (struct tdm__crew_engine){.fresh = false};
+    crew->about[engine].fresh = false;
     tell(crew, engine, TDM__ENGINE_SERVES);
 }
 
@@ -172,6 +172,16 @@ void tdm__revive_welcome(struct tdm__crew *crew)
          i++) {
         if (crew->engines[(size_t)i * crew->per_engine] != NULL && crew->about[i].fresh) {
             serve(crew, i);
+        }
+    }
+}
+
+void tdm__revive_trust(struct tdm__crew *crew)
+{
+    for (uint32_t i = 0; crew->about != NULL && i < crew->engines_count / crew->per_engine;
+         i++) {
+        if (tdm__crew_serves(crew, i)) {
+            crew->about[i].attempts = 0;
         }
     }
 }

@@ -9,12 +9,16 @@
  * every lost engine anew, in its place, starts it, and tells it the model's tensors.  It then
  * copies the committed version from an engine that serves it, takes all of its memory, and
  * serves, too.  Where there is none of the same layout it is paused, has no weights, and serves
- * nothing; the next update takes it along.  Where it cannot
- * be started it stays lost, the log says why, and the next call tries again, a few times in
- * all. */
+ * nothing; the next update takes it along.  Where it cannot be started it stays lost, the log
+ * says why, and the next call tries again.  An engine is brought back a few times in all: see
+ * tdm__revive_trust(). */
 void tdm__revive_lost(struct tdm__crew *crew);
 
 /* An update was committed and flipped to: those who took part in it serve from now on. */
 void tdm__revive_welcome(struct tdm__crew *crew);
+
+/* A rollout was answered: those who serve may be brought back as often as ever.  To serve is
+ * not enough: engines that die of a prompt would come back for ever. */
+void tdm__revive_trust(struct tdm__crew *crew);
 
 #endif

@@ -199,6 +199,16 @@ static void a_trainer_that_wants_the_newest_weights_can_say_so(void **state)
     assert_told("an answer of step 1, the trainer is at 2");
 }
 
+static void engines_that_die_of_every_answer_do_not_come_back_for_ever(void **state)
+{
+    const char *const deadly[] = {"engine.die_step=1", "rollout.num_engines_min=0"};
+
+    (void)state;
+    assert_int_equal(run("deadly", NULL, deadly, 2), TDM_E_ACTOR_DIED);
+    assert_told("none comes back");
+    assert_int_equal(highest_step_answered(), 0);
+}
+
 static void a_rank_that_cannot_open_is_the_one_that_is_told(void **state)
 {
     const char *const fails[] = {"trainer.fail_on_rank=1"};
@@ -260,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_step_that_fails_ends_the_job_with_its_words),
         cmocka_unit_test(weights_that_one_rank_refuses_are_served_by_nobody),
         cmocka_unit_test(a_trainer_that_wants_the_newest_weights_can_say_so),
+        cmocka_unit_test(engines_that_die_of_every_answer_do_not_come_back_for_ever),
         cmocka_unit_test(a_rank_that_cannot_open_is_the_one_that_is_told),
         cmocka_unit_test(ranks_that_list_other_tensors_do_not_start),
     };

@@ -4,6 +4,7 @@
 #include "tests/colocate/tiny_job.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,6 +251,7 @@ static const struct tdm_trainer_ops trainer_ops = {.size_bytes = sizeof(struct t
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
     int64_t refuse_step;                    /* engine.refuse_step; -1: none */
+    int64_t die_step;                       /* engine.die_step: its answers kill; -1: none */
     int64_t halve;                          /* engine.halve; 1: keeps the numbers as bfloat16 */
     const char *served_log;                 /* engine.served_log: a file; "": none */
     const unsigned char *weights;           /* the region that is served */
@@ -267,6 +269,9 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     }
     engine->context = context;
     status = read_setting(context, "engine.refuse_step", &engine->refuse_step);
+    if (status == TDM_OK) {
+        status = read_setting(context, "engine.die_step", &engine->die_step);
+    }
     if (status == TDM_OK) {
         status = read_setting(context, "engine.halve", &engine->halve);
     }
@@ -443,6 +448,9 @@ static tdm_status engine_generate(void *state, const struct tdm_prompt *prompts,
     }
     if (memcmp(model, engine->weights, tensor_offsets[BYTES] + BYTES_COUNT) != 0) {
         return tdm_fail(TDM_E_STATE, "these weights are not all of step %lld", (long long)step);
+    }
+    if (step == engine->die_step) {
+        (void)raise(SIGKILL);
     }
     tell_served(engine, step);
     for (uint32_t i = 0; i < prompts_count; i++) {
