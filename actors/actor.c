@@ -224,32 +224,36 @@ static void ask_why(const struct tdm__link *link, char *text, size_t room)
     tdm_writer_destroy(writer);
 }
 
-static tdm_status not_ready(struct tdm__link *link, int64_t timeout_ms)
+/* The actor may have another link afterwards: the one that had its name before. */
+static void ask_why_not_ready(const tdm_actor *actor, char *text, size_t room)
 {
-    char why[512] = "";
+    struct tdm__link *link = actor->link;
 
-    if (timeout_ms > 0) { /* else it is only looked at */
-        link->holders_count++;
-        ask_why(link, why, sizeof(why));
-        tdm__link_release(link);
-    }
-    return tdm__fail(TDM_E_TIMEOUT, "actor %s is not ready after %lld ms%s", link->label,
-                     (long long)timeout_ms, why);
+    link->holders_count++;
+    ask_why(link, text, room);
+    tdm__link_release(link);
 }
 
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
     tdm_runtime *runtime = actor->runtime;
-    struct tdm__link *link;
+    char why[512] = "";
+    const struct tdm__link *link;
     tdm_status status;
     TDM__LOCK(runtime);
 
     status = tdm__runtime_wait(runtime, is_settled, actor, timeout_ms);
-    link = actor->link;
-    if (status == TDM_E_TIMEOUT) {
-        return not_ready(link, timeout_ms);
+    if (status == TDM_E_TIMEOUT && timeout_ms > 0) { /* else it is only looked at */
+        ask_why_not_ready(actor, why, sizeof(why));
     }
-    TDM_TRY(status);
+    link = actor->link;
+    if (status == TDM_E_TIMEOUT && !is_settled(actor)) {
+        return tdm__fail(status, "actor %s is not ready after %lld ms%s", link->label,
+                         (long long)timeout_ms, why);
+    }
+    if (status != TDM_E_TIMEOUT) {
+        TDM_TRY(status);
+    }
     if (link->state == TDM__LINK_DEAD) {
         return tdm__fail(link->death_status, "%s", link->death);
     }

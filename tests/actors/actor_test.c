@@ -54,6 +54,30 @@ static void a_description_tells_the_process(void **state)
     tdm_actor_destroy(actor);
 }
 
+/* Which of its questions the daemon answers first is chance: so it is tried a few times. */
+static void who_waits_may_get_the_actor_that_was_there_before(void **state)
+{
+    const struct tdm_actor_options options = {.name = "shared", .get_if_exists = 1};
+
+    (void)state;
+    for (int i = 0; i < 15; i++) {
+        tdm_actor *first;
+        tdm_actor *second;
+        tdm_status status;
+
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &first, ""), TDM_OK);
+        assert_int_equal(tdm_actor_create(runtime, "tester", &options, &second, ""), TDM_OK);
+        do {
+            status = tdm_actor_wait_ready(second, 1);
+        } while (status == TDM_E_TIMEOUT);
+        assert_int_equal(status, TDM_OK);
+        assert_int_equal(world_ask_int(first, "pid"), world_ask_int(second, "pid"));
+        assert_int_equal(tdm_actor_kill(first, PATIENCE_MS), TDM_OK);
+        tdm_actor_destroy(first);
+        tdm_actor_destroy(second);
+    }
+}
+
 static void a_name_finds_its_actor(void **state)
 {
     tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "named"});
@@ -215,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_change_the_state_of_their_actor),
         cmocka_unit_test(a_description_tells_the_process),
+        cmocka_unit_test(who_waits_may_get_the_actor_that_was_there_before),
         cmocka_unit_test(a_name_finds_its_actor),
         cmocka_unit_test(a_name_is_taken_until_its_actor_is_dead),
         cmocka_unit_test(what_cannot_be_made_is_told_by_the_first_call),
