@@ -92,11 +92,9 @@ static bool is_restarted(const tdm_document *description, const struct tdm__memb
     return restarts > member->incarnation >> RECEIVERS_BITS;
 }
 
-tdm_status tdm__round_check_alive(const struct tdm__round *round,
-                                  const struct tdm__member *member)
+static tdm_status ask_about(const struct tdm__round *round, const struct tdm__member *member,
+                            const char *method, tdm_document **answer_out)
 {
-    char text[TDM__ROUND_MEMBER_TEXT_BYTES];
-    tdm_document *description = NULL;
     tdm_writer *writer;
     tdm_status status;
 
@@ -104,10 +102,33 @@ tdm_status tdm__round_check_alive(const struct tdm__round *round,
     status =
         tdm_pack(writer, "b", (const void *)member->actor.bytes, sizeof(member->actor.bytes));
     if (status == TDM_OK) {
-        status = tdm__runtime_ask(round->runtime, "actor.fate", tdm_writer_bytes(writer),
-                                  ALIVE_MS, &description);
+        status = tdm__runtime_ask(round->runtime, method, tdm_writer_bytes(writer), ALIVE_MS,
+                                  answer_out);
     }
     tdm_writer_destroy(writer);
+    return status;
+}
+
+/* A link between nodes that is cut says nothing of the processes behind it: who is to be called
+ * dead for that is killed first, which takes until the node is reached, or its lease is over.
+ */
+static bool is_fenced(const struct tdm__round *round, const struct tdm__member *member)
+{
+    tdm_document *nothing = NULL;
+    bool fenced = ask_about(round, member, "actor.kill", &nothing) == TDM_OK;
+
+    tdm_document_destroy(nothing);
+    return fenced;
+}
+
+tdm_status tdm__round_check_alive(const struct tdm__round *round,
+                                  const struct tdm__member *member)
+{
+    char text[TDM__ROUND_MEMBER_TEXT_BYTES];
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_document *description = NULL;
+    tdm_status status = ask_about(round, member, "actor.fate", &description);
+
     (void)tdm__round_member_text(member, text);
     if (status == TDM_OK) {
         bool restarted = is_restarted(description, member);
@@ -116,9 +137,10 @@ tdm_status tdm__round_check_alive(const struct tdm__round *round,
         return restarted ? tdm__fail(TDM_E_ACTOR_DIED, "%s: the actor was restarted", text)
                          : TDM_OK;
     }
-    if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST ||
-        status == TDM_E_ACTOR_RESTARTING || status == TDM_E_NOT_FOUND) {
-        return tdm__fail(TDM_E_ACTOR_DIED, "%s: %s", text, tdm_error_detail());
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (status == TDM_E_ACTOR_DIED || status == TDM_E_ACTOR_RESTARTING ||
+        status == TDM_E_NOT_FOUND || (status == TDM_E_NODE_LOST && is_fenced(round, member))) {
+        return tdm__fail(TDM_E_ACTOR_DIED, "%s: %s", text, detail);
     }
     return TDM_OK; /* nobody knows: it may be */
 }

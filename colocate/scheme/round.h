@@ -32,7 +32,7 @@ struct tdm__id tdm__round_update(const struct tdm__round *round, uint64_t epoch)
 tdm_status tdm__round_self(const struct tdm__round *round, struct tdm__member *member_out);
 
 /* TDM_OK: it may be alive.  TDM_E_ACTOR_DIED, with how it died: its process has ended, or has
- * been fenced.  Asks the node. */
+ * been fenced: on a node that cannot be reached it is killed first.  Asks the node. */
 tdm_status tdm__round_check_alive(const struct tdm__round *round,
                                   const struct tdm__member *member);
 const char *tdm__round_member_text(const struct tdm__member *member,

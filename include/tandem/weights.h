@@ -21,7 +21,7 @@ extern "C" {
  * Every send is a *version*, with a number that only grows as long as the sender lives (it
  * begins with 1), and it is all or nothing: it is staged beside what is served, every tensor is
  * compared with the sender's checksum, every receiver votes, and only when all have voted does
- * the version go live (docs/protocols/ commit.md).  All receivers of a model serve the new
+ * the version go live (docs/protocols/commit.md).  All receivers of a model serve the new
  * version, or all go on with the old one.
  *
  * A process may send and receive any number of models, each by objects of its own.  Where a
@@ -98,7 +98,8 @@ TDM_API tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender);
 /* Sends the tensors as they are now, to all receivers that are connected; blocks until all
  * serve them.  On TDM_OK `*version_out` (may be NULL) is its number.  On failure every receiver
  * goes on with what it has:
- *   TDM_E_ACTOR_DIED   names a receiver that died.  The next send goes without it.
+ *   TDM_E_ACTOR_DIED   names a receiver that died.  The next send goes without it.  One on a
+ *                      node that cannot be reached is killed before it counts as dead.
  *   TDM_E_CHECKSUM     names the receiver, the tensor and both sums
  *   TDM_E_TIMEOUT      names a receiver that did not come in time: it lives, and so the next
  *                      send asks for it again, unless it is killed or shuts down

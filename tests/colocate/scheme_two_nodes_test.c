@@ -1,14 +1,24 @@
 /* scheme_two_nodes_test.c - a receiver beside its sender, and one on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/scheme/round.h"
 #include "tests/support/one_node.h"
 #include "tests/support/scheme_world.h"
 #include "tests/support/two_nodes.h"
 
+#include <netinet/in.h>
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <tandem/state.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -97,9 +107,89 @@ static void a_receiver_on_another_node_is_one_like_any_other(void **state)
     }
 }
 
+/* ---- a link that is cut ----------------------------------------------------------------- */
+
+enum { FDS_MAX = 256 };
+
+static atomic_bool cut_ends;
+
+/* Ends every TCP connection of the first daemon to one that listens on `port`. */
+static void cut_links(int daemon, uint16_t port)
+{
+    for (int fd = 0; fd < FDS_MAX; fd++) {
+        int copy = (int)syscall(SYS_pidfd_getfd, daemon, fd, 0);
+        struct sockaddr_in peer = {.sin_port = 0};
+        socklen_t size = sizeof(peer);
+
+        if (copy >= 0 && getpeername(copy, (struct sockaddr *)&peer, &size) == 0 &&
+            peer.sin_family == AF_INET && ntohs(peer.sin_port) == port) {
+            (void)shutdown(copy, SHUT_RDWR);
+        }
+        if (copy >= 0) {
+            (void)close(copy);
+        }
+    }
+}
+
+static void *cutter(void *arg)
+{
+    const uint16_t *port = arg;
+    int daemon = (int)syscall(SYS_pidfd_open, cluster.first.daemon, 0);
+
+    while (!atomic_load(&cut_ends)) {
+        cut_links(daemon, *port);
+    }
+    (void)close(daemon);
+    return NULL;
+}
+
+static uint16_t port_of_second(void)
+{
+    const struct tdm_node_state *nodes;
+    unsigned long port = 0;
+    uint32_t count;
+
+    TRY(tdm_list_nodes(runtime, SOON_MS, &nodes, &count));
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(nodes[i].name, "second") == 0) {
+            port = strtoul(strrchr(nodes[i].tcp_address, ':') + 1, NULL, 10);
+        }
+    }
+    tdm_list_free(nodes);
+    return (uint16_t)port;
+}
+
+/* The far daemon stands still, so that the question is under way when the link is cut. */
+static void who_cannot_be_reached_is_not_dead_for_that(void **state)
+{
+    tdm_actor *pupil = pupil_on("side=second", "far.cut");
+    struct tdm__member member = {.incarnation = 1};
+    struct tdm_actor_info info;
+    struct tdm__round round;
+    uint16_t port = port_of_second();
+    pthread_t thread;
+    tdm_status status;
+
+    (void)state;
+    tdm_actor_describe(pupil, &info);
+    TRY(tdm__id_parse(info.id, &member.actor));
+    TRY(tdm__round_init(&round, runtime, "far.cut"));
+    TRY(tdm__round_check_alive(&round, &member));
+    assert_int_equal(kill(cluster.second.daemon, SIGSTOP), 0);
+    assert_int_equal(pthread_create(&thread, NULL, cutter, &port), 0);
+    status = tdm__round_check_alive(&round, &member);
+    atomic_store(&cut_ends, true);
+    (void)pthread_join(thread, NULL);
+    assert_int_equal(kill((pid_t)info.pid, 0), 0);
+    assert_int_equal(kill(cluster.second.daemon, SIGCONT), 0);
+    TRY(status);
+    tdm_actor_destroy(pupil);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_cannot_be_reached_is_not_dead_for_that),
         cmocka_unit_test(a_receiver_on_another_node_is_one_like_any_other),
     };
     int failed;
