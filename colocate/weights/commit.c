@@ -36,6 +36,7 @@ struct line {
     struct tdm__versions *versions; /* NULL: closed */
     struct questions asked;         /* seen by the transaction's body */
     struct questions waiting;
+    int64_t deadline_ms;               /* of the transaction */
     struct tdm__version_record record; /* the body's */
     tdm_writer *writer;                /* owned */
     char key[TDM__MODEL_NAME_BYTES_MAX + 8];
@@ -59,6 +60,21 @@ static void questions_add(struct questions *questions, struct question *question
     question->next = NULL;
     *questions->end = question;
     questions->end = &question->next;
+}
+
+/* Those of `from` whose deadline is later than `deadline_ms`, behind those that are there. */
+static void questions_move_later(struct questions *questions, struct questions *from,
+                                 int64_t deadline_ms)
+{
+    struct question *question = from->first;
+
+    questions_init(from);
+    while (question != NULL) {
+        struct question *next = question->next;
+
+        questions_add(question->deadline_ms > deadline_ms ? questions : from, question);
+        question = next;
+    }
 }
 
 /* All of `from`, behind those that are there. */
@@ -196,6 +212,7 @@ static tdm_status line_run(struct line *line)
          question = question->next) {
         deadline_ms = question->deadline_ms > deadline_ms ? question->deadline_ms : deadline_ms;
     }
+    line->deadline_ms = deadline_ms;
     return tdm__txn_run(line->versions->loop, line->versions->store, &pattern, 1, deadline_ms,
                         line_body, line_done, line);
 }
@@ -214,13 +231,17 @@ static void line_free(struct line *line)
 }
 
 /* After a failure those who still wait fail as well, and ask again: the store is away, or the
- * record is not to be read. */
+ * record is not to be read.  But those who came with more time than it had are not out of time
+ * with it. */
 static void line_done(void *arg, tdm_status status, const char *detail)
 {
     struct line *line = arg;
 
     if (status != TDM_OK) {
         questions_move(&line->asked, &line->waiting);
+    }
+    if (status == TDM_E_TIMEOUT) {
+        questions_move_later(&line->waiting, &line->asked, line->deadline_ms);
     }
     questions_answer(&line->asked, status, detail);
     if (line->versions == NULL || line->versions->store->closing) {

@@ -37,7 +37,8 @@ typedef void tdm__version_fn(void *arg, tdm_status status, const char *detail,
  * runs exactly once, later, on the loop's thread, unless this call fails.  TDM_E_TIMEOUT and
  * TDM_E_STORE leave open whether it was done: ask again, with the same update id.  Requests
  * that share a transaction share its fate, and the latest deadline of those that it began
- * with: an answer may come later than it was wanted. */
+ * with: an answer may come later than it was wanted.  Those that came to it with a later one
+ * get another transaction. */
 tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
                              int64_t deadline_ms, const struct tdm__version_request *request,
                              tdm__version_fn *fn, void *arg);

@@ -495,6 +495,40 @@ static void votes_that_come_together_are_one_transaction(void **state)
     close_counted(&counted);
 }
 
+/* Another node's vote comes in between, so that the transaction has to be made again, for which
+ * the first of the two has no time. */
+static void who_has_time_left_does_not_fail_with_one_who_has_none(void **state)
+{
+    struct counted counted = {.due = 0};
+    struct tdm__version_request vote = {.kind = TDM__VERSION_PREPARED, .update = {{1}}};
+    struct tdm__versions *elsewhere;
+    struct place places[3];
+
+    (void)state;
+    open_counted(&counted);
+    begin_counted(&counted);
+    assert_int_equal(tdm__versions_open(counted.loop, counted.store, &elsewhere), TDM_OK);
+    counted.due = 3;
+    for (uint32_t i = 0; i < 3; i++) {
+        int64_t timeout_ms = i == 1 ? 0 : TEST_DEADLINE_MS;
+
+        places[i] = (struct place){&counted, i};
+        vote.member = counted.members[i];
+        assert_int_equal(tdm__versions_ask(i == 0 ? elsewhere : counted.versions, "policy",
+                                           tdm__deadline_in(timeout_ms), &vote, note,
+                                           &places[i]),
+                         TDM_OK);
+    }
+    await_answers(&counted);
+    assert_int_equal(counted.statuses[0], TDM_OK);
+    assert_int_equal(counted.statuses[1], TDM_E_TIMEOUT);
+    assert_int_equal(counted.statuses[2], TDM_OK);
+    assert_int_equal(counted.prepared[2], 2); /* the one that failed has left no trace */
+    tdm__versions_close(elsewhere);
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+}
+
 static void who_closes_leaves_no_request_unanswered(void **state)
 {
     struct counted counted = {.due = 0};
@@ -519,6 +553,7 @@ int main(void)
         cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
         cmocka_unit_test(a_wrong_model_name_is_refused),
         cmocka_unit_test(votes_that_come_together_are_one_transaction),
+        cmocka_unit_test(who_has_time_left_does_not_fail_with_one_who_has_none),
         cmocka_unit_test(who_closes_leaves_no_request_unanswered),
     };
 
