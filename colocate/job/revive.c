@@ -117,7 +117,7 @@ static void join_a_peer(struct tdm__crew *crew, uint32_t engine)
 {
     tdm_status status = TDM_E_NOT_FOUND;
 
-    for (uint32_t i = 0; i < crew->engines_count / crew->per_engine && status != TDM_OK; i++) {
+    for (uint32_t i = 0; i < crew->spec->num_engines && status != TDM_OK; i++) {
         if (!tdm__crew_serves(crew, i) || !same_layouts(crew, i, engine)) {
             continue;
         }
@@ -153,7 +153,7 @@ static tdm_status revive(struct tdm__crew *crew, uint32_t engine)
 
 void tdm__revive_lost(struct tdm__crew *crew)
 {
-    for (uint32_t i = 0; i < crew->engines_count / crew->per_engine; i++) {
+    for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
         if (crew->engines[(size_t)i * crew->per_engine] != NULL ||
             crew->about[i].attempts == ATTEMPTS_MAX) {
             continue;
@@ -168,8 +168,7 @@ void tdm__revive_lost(struct tdm__crew *crew)
 
 void tdm__revive_welcome(struct tdm__crew *crew)
 {
-    for (uint32_t i = 0; crew->about != NULL && i < crew->engines_count / crew->per_engine;
-         i++) {
+    for (uint32_t i = 0; crew->about != NULL && i < crew->spec->num_engines; i++) {
         if (crew->engines[(size_t)i * crew->per_engine] != NULL && crew->about[i].fresh) {
             serve(crew, i);
         }
@@ -178,8 +177,7 @@ void tdm__revive_welcome(struct tdm__crew *crew)
 
 void tdm__revive_trust(struct tdm__crew *crew)
 {
-    for (uint32_t i = 0; crew->about != NULL && i < crew->engines_count / crew->per_engine;
-         i++) {
+    for (uint32_t i = 0; crew->about != NULL && i < crew->spec->num_engines; i++) {
         if (tdm__crew_serves(crew, i)) {
             crew->about[i].attempts = 0;
         }

@@ -35,7 +35,7 @@ static uint32_t divide(struct asking *asking)
     for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
         engines += tdm__crew_serves(crew, i) ? 1 : 0;
     }
-    for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
+    for (uint32_t i = 0; engines > 0 && i < crew->spec->num_engines; i++) {
         if (tdm__crew_serves(crew, i)) {
             uint32_t first = (uint32_t)(rows_count * place / engines);
 

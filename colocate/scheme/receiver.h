@@ -31,7 +31,6 @@ struct tdm_weights_receiver {
     struct tdm_weights_tensor *tensors; /* owned, with their names */
     uint32_t tensors_count;
     int64_t timeout_ms;
-    bool background;
     void (*on_version)(void *arg, uint64_t version);
     void *arg;
 
@@ -39,6 +38,7 @@ struct tdm_weights_receiver {
     const struct tdm__carrier *carrier; /* NULL before connect */
     struct tdm__contents contents;      /* of the sender */
     struct tdm__place_in *places;       /* owned: of each tensor */
+    bool background;                    /* a thread is to receive */
     bool joined;
     tdm_group *group; /* owned */
     uint64_t group_epoch;

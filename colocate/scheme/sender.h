@@ -29,7 +29,6 @@ struct tdm_weights_sender {
     void *image;                        /* of the bucket on its way */
     uint64_t *sums;                     /* of all tensors */
     tdm_weights_receiver *relay_of;     /* borrowed; NULL: no relay */
-    bool relay_open;                    /* it is being read */
     tdm_actor **modules;                /* the handles borrowed */
     tdm_ref **modules_refs;             /* their call under way; NULL: none yet */
     uint32_t modules_count;
@@ -43,8 +42,9 @@ struct tdm_weights_sender {
     uint32_t group_members_count;
     uint64_t group_epoch;   /* when it met: its name */
     uint64_t epoch;         /* of the latest update begun */
-    bool undecided;         /* that one */
     uint64_t version_begun; /* its number in the record */
+    bool undecided;         /* that update */
+    bool relay_open;        /* relay_of is being read */
 
     pthread_t thread;
     bool sending; /* the thread is to be joined */
