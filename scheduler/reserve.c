@@ -181,7 +181,7 @@ static tdm_status take_from_bundle(struct placing *placing, const struct tdm__tx
     return TDM_OK;
 }
 
-/* The first that has room; else the failure that leaves most hope. */
+/* The first that has room; else whether one of them may have it later. */
 static tdm_status take_from_any(struct placing *placing, const struct tdm__txn *txn,
                                 struct tdm__group_record *group)
 {

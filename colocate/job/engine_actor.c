@@ -10,6 +10,7 @@
 #include "runtime/error.h"
 #include "runtime/step.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,10 @@ struct engine {
     bool voted;            /* and does not know the outcome: serves nothing until it does */
     struct tdm__hash vote; /* the latest */
     struct tdm__hash hash; /* of the version served */
+    /* Held by whoever maps, moves or gives up the weights, and by show(), which reads them on
+     * another thread: should it take longer than its caller waits, they stay until it is done.
+     * generate() only reads, on the thread of all that changes anything. */
+    pthread_mutex_t weights;
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -53,14 +58,18 @@ static void destruct(void *self)
     }
     free(engine->peers);
     tdm__rank_close(&engine->rank, engine->ops == NULL ? NULL : engine->ops->close);
+    (void)pthread_mutex_destroy(&engine->weights);
 }
 
 /* What was opened before a failure is closed again: the other ranks learn of it at once. */
 static tdm_status construct(tdm_call *call, void *self)
 {
+    struct engine *engine = self;
     char detail[TDM__ERROR_DETAIL_BYTES];
-    tdm_status status = build(call, self);
+    tdm_status status;
 
+    (void)pthread_mutex_init(&engine->weights, NULL);
+    status = build(call, engine);
     if (status == TDM_OK) {
         return TDM_OK;
     }
@@ -149,16 +158,27 @@ static tdm_status connect(tdm_call *call, void *self)
 /* (tag or nil) */
 static tdm_status resume(tdm_call *call, void *self)
 {
+    struct engine *engine = self;
     const char *tag;
+    tdm_status status;
 
     TDM_TRY(tdm_call_unpack(call, "s", &tag));
-    return tdm__rank_resume(self, tag);
+    (void)pthread_mutex_lock(&engine->weights);
+    status = tdm__rank_resume(&engine->rank, tag);
+    (void)pthread_mutex_unlock(&engine->weights);
+    return status;
 }
 
 static tdm_status pause_all(tdm_call *call, void *self)
 {
+    struct engine *engine = self;
+    tdm_status status;
+
     (void)call;
-    return tdm__rank_pause(self);
+    (void)pthread_mutex_lock(&engine->weights);
+    status = tdm__rank_pause(&engine->rank);
+    (void)pthread_mutex_unlock(&engine->weights);
+    return status;
 }
 
 static tdm_status trace(tdm_call *call, void *self)
@@ -380,26 +400,21 @@ static tdm_status prepare_parts(tdm_call *call, void *self)
     return vote(engine, &request);
 }
 
-/* (update id, version): it was committed; serves it from now on */
-static tdm_status flip(tdm_call *call, void *self)
+/* Under the lock. */
+static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, uint64_t version)
 {
-    struct engine *engine = self;
     struct tdm__version_request request;
     struct tdm__version_answer answer;
     int64_t begin_ns = tdm__clock_ns();
-    struct tdm__id update;
-    uint64_t version;
 
-    TDM_TRY(read_update(call, &update, &version));
-    TDM_TRY(connected(engine));
     tdm__step("engine.flip");
-    TDM_TRY(tdm__receiver_flip(engine->receiver, &update));
+    TDM_TRY(tdm__receiver_flip(engine->receiver, update));
     tdm__step("engine.flipped");
     engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
-    request = own_request(engine, TDM__VERSION_FLIPPED, &update);
+    request = own_request(engine, TDM__VERSION_FLIPPED, update);
     TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
     tdm__step("engine.reported");
     engine->version = version;
@@ -407,6 +422,22 @@ static tdm_status flip(tdm_call *call, void *self)
     engine->voted = false;
     tdm__spans_add(&engine->rank.spans, "flip", begin_ns, 0, 0);
     return TDM_OK;
+}
+
+/* (update id, version): it was committed; serves it from now on */
+static tdm_status flip(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+    struct tdm__id update;
+    uint64_t version;
+    tdm_status status;
+
+    TDM_TRY(read_update(call, &update, &version));
+    TDM_TRY(connected(engine));
+    (void)pthread_mutex_lock(&engine->weights);
+    status = flip_to(engine, &update, version);
+    (void)pthread_mutex_unlock(&engine->weights);
+    return status;
 }
 
 /* (update id, epoch): it was aborted; what was staged is void, the old version serves on */
@@ -429,9 +460,42 @@ static tdm_status drop(tdm_call *call, void *self)
 
 /* ---- without an update ------------------------------------------------------------------ */
 
+/* Under the lock. */
+static tdm_status look_at_weights(struct engine *engine, struct tdm__weight_blocks *blocks_out)
+{
+    tdm_region *weights;
+
+    if (engine->version == 0 || engine->voted) {
+        return tdm__fail(TDM_E_STATE, "this engine serves no version to be copied");
+    }
+    TDM_TRY(tdm__rank_region(&engine->rank, "weights", &weights));
+    if (!tdm_region_is_resident(weights)) {
+        return tdm__fail(TDM_E_STATE, "this engine's weights are paused");
+    }
+    tdm__step("engine.show");
+    tdm__receiver_show(engine->receiver, blocks_out);
+    return TDM_OK;
+}
+
+static void write_shown(tdm_writer *writer, const struct engine *engine,
+                        const struct tdm__weight_blocks *blocks)
+{
+    tdm_write_array(writer, 5);
+    tdm_write_uint(writer, engine->version);
+    tdm_write_uint(writer, engine->hash.high);
+    tdm_write_uint(writer, engine->hash.low);
+    tdm_write_array(writer, blocks->count);
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        tdm_write_bytes(writer, blocks->keys[i].bytes, sizeof(blocks->keys[i].bytes));
+    }
+    tdm_write_array(writer, blocks->count);
+    for (uint32_t i = 0; i < blocks->count; i++) {
+        tdm_write_uint(writer, blocks->sums[i]);
+    }
+}
+
 /* → version, hash high, low, [block's key …], [its sum …]: for one that has no weights.  On a
- * thread of its own, since this engine goes on generating; it only reads, and the controller
- * asks for nothing that changes the weights before the other one has copied them. */
+ * thread of its own, since this engine goes on generating. */
 static tdm_status show(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -439,25 +503,14 @@ static tdm_status show(tdm_call *call, void *self)
     tdm_writer *writer;
     tdm_status status;
 
-    if (engine->version == 0 || engine->voted) {
-        return tdm__fail(TDM_E_STATE, "this engine serves no version to be copied");
-    }
-    tdm__step("engine.show");
-    tdm__receiver_show(engine->receiver, &blocks);
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 5);
-    tdm_write_uint(writer, engine->version);
-    tdm_write_uint(writer, engine->hash.high);
-    tdm_write_uint(writer, engine->hash.low);
-    tdm_write_array(writer, blocks.count);
-    for (uint32_t i = 0; i < blocks.count; i++) {
-        tdm_write_bytes(writer, blocks.keys[i].bytes, sizeof(blocks.keys[i].bytes));
+    (void)pthread_mutex_lock(&engine->weights);
+    status = look_at_weights(engine, &blocks);
+    if (status == TDM_OK) {
+        write_shown(writer, engine, &blocks);
+        status = tdm_writer_status(writer);
     }
-    tdm_write_array(writer, blocks.count);
-    for (uint32_t i = 0; i < blocks.count; i++) {
-        tdm_write_uint(writer, blocks.sums[i]);
-    }
-    status = tdm_writer_status(writer);
+    (void)pthread_mutex_unlock(&engine->weights);
     if (status == TDM_OK) {
         status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
     }

@@ -275,6 +275,7 @@ static tdm_status join(tdm_weights_receiver *receiver, int64_t deadline_ms)
         tdm_ref_release(ref);
         TDM_TRY(status);
     }
+    receiver->announced = true; /* it may count, though no answer comes */
     TDM_TRY(tell_presence(receiver, true, deadline_ms));
     receiver->joined = true;
     return TDM_OK;
@@ -474,7 +475,7 @@ void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver)
         return;
     }
     stop_background(receiver);
-    if (receiver->joined) {
+    if (receiver->announced) {
         (void)tell_presence(receiver, false, tdm__deadline_in(LEAVE_MS));
     }
     remove_from_process(receiver);

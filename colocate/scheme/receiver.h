@@ -39,8 +39,9 @@ struct tdm_weights_receiver {
     struct tdm__contents contents;      /* of the sender */
     struct tdm__place_in *places;       /* owned: of each tensor */
     bool background;                    /* a thread is to receive */
-    bool joined;
-    tdm_group *group; /* owned */
+    bool announced;                     /* told the board that it is here … */
+    bool joined;                        /* … and has its answer */
+    tdm_group *group;                   /* owned */
     uint64_t group_epoch;
     char seen[TDM__ROUND_KEY_BYTES]; /* key of the last offer that was taken up */
     struct tdm__arrival arrival;     /* voted for, and its outcome not known yet */

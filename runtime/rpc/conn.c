@@ -72,8 +72,8 @@ static void tell_of_stranger(struct tdm__conn *conn, const char *detail)
         tdm__log(TDM__WARN, "rpc", "connection with %s ends: %s", conn->label, detail);
     } else if (rpc->strangers_count == STRANGERS_TOLD) {
         tdm__log(TDM__WARN, "rpc",
-                 "connection with %s ends: %s; more of these are not told for %d s",
-                 conn->label, detail, STRANGERS_MS / 1000);
+                 "connection with %s ends: %s; more of these are not told in this minute",
+                 conn->label, detail);
     }
 }
 
