@@ -17,22 +17,26 @@ struct extent {
     uint64_t end;
 };
 
+/* Where a slice, or its scales, lie in the image. */
+struct place {
+    struct extent extent;
+    uint32_t tensor;
+    enum tdm_dtype dtype;
+};
+
 struct tdm__parts {
     const struct tdm__manifest *manifest; /* borrowed */
     uint64_t image_bytes;
     uint64_t *wanted_bytes; /* owned, like the rest: of each tensor */
     uint64_t *come_bytes;
-    struct extent *gaps; /* in the image: what no slice covers */
+    struct place *places; /* in the order of the image */
+    uint32_t places_count;
+    struct extent *gaps; /* what no place covers */
     uint32_t gaps_count;
     uint32_t bucket_next; /* the least that may come */
 };
 
 /* ---- the layout ------------------------------------------------------------------------- */
-
-struct place {
-    struct extent extent;
-    uint32_t tensor;
-};
 
 static int compare_places(const void *a, const void *b)
 {
@@ -62,15 +66,19 @@ static tdm_status add_place(struct tdm__parts *parts, const struct place *place,
     return TDM_OK;
 }
 
-static struct place place_of(const struct tdm_slice *slice, uint64_t begin, uint64_t size_bytes)
+static struct place *push_place(struct tdm__parts *parts, uint32_t tensor, uint64_t begin,
+                                uint64_t size_bytes)
 {
-    return (struct place){.extent = {begin, begin + size_bytes}, .tensor = slice->tensor};
+    struct place *place = &parts->places[parts->places_count++];
+
+    place->extent = (struct extent){begin, begin + size_bytes};
+    place->tensor = tensor;
+    return place;
 }
 
 static tdm_status read_layout(struct tdm__parts *parts,
-                              const struct tdm__parts_options *options, struct place *places)
+                              const struct tdm__parts_options *options)
 {
-    uint32_t count = 0;
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < options->layout->slices_count; i++) {
@@ -78,16 +86,18 @@ static tdm_status read_layout(struct tdm__parts *parts,
         const struct tdm_tensor_info *tensor = &parts->manifest->tensors[slice->tensor];
         uint64_t scales_bytes = tdm__slice_scales_bytes(tensor, slice);
 
-        places[count++] = place_of(slice, (uintptr_t)slice->address - (uintptr_t)options->base,
-                                   tdm__slice_bytes(parts->manifest, slice));
+        push_place(parts, slice->tensor, (uintptr_t)slice->address - (uintptr_t)options->base,
+                   tdm__slice_bytes(parts->manifest, slice))
+            ->dtype = tdm__slice_dtype(tensor, slice);
         if (scales_bytes > 0) {
-            places[count++] = place_of(
-                slice, (uintptr_t)slice->scales - (uintptr_t)options->base, scales_bytes);
+            push_place(parts, slice->tensor,
+                       (uintptr_t)slice->scales - (uintptr_t)options->base, scales_bytes)
+                ->dtype = TDM_F32;
         }
     }
-    qsort(places, count, sizeof(*places), compare_places);
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(add_place(parts, &places[i], &end));
+    qsort(parts->places, parts->places_count, sizeof(parts->places[0]), compare_places);
+    for (uint32_t i = 0; i < parts->places_count; i++) {
+        TDM_TRY(add_place(parts, &parts->places[i], &end));
     }
     if (end < parts->image_bytes) {
         parts->gaps[parts->gaps_count++] = (struct extent){end, parts->image_bytes};
@@ -99,22 +109,17 @@ static tdm_status make(struct tdm__parts *parts, const struct tdm__parts_options
 {
     size_t tensors_count = parts->manifest->tensors_count;
     size_t places_max = 2 * (size_t)options->layout->slices_count; /* with their scales */
-    struct place *places;
-    tdm_status status;
 
     TDM_TRY(tdm__layout_check(options->layout, parts->manifest));
-    places = calloc(places_max + 1, sizeof(*places));
+    parts->places = calloc(places_max + 1, sizeof(*parts->places));
     parts->wanted_bytes = calloc(tensors_count, sizeof(*parts->wanted_bytes));
     parts->come_bytes = calloc(tensors_count, sizeof(*parts->come_bytes));
     parts->gaps = calloc(places_max + 1, sizeof(*parts->gaps));
-    if (places == NULL || parts->wanted_bytes == NULL || parts->come_bytes == NULL ||
+    if (parts->places == NULL || parts->wanted_bytes == NULL || parts->come_bytes == NULL ||
         parts->gaps == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", places_max / 2);
-    } else {
-        status = read_layout(parts, options, places);
+        return tdm__fail(TDM_E_NOMEM, "a layout of %zu slices", places_max / 2);
     }
-    free(places);
-    return status;
+    return read_layout(parts, options);
 }
 
 tdm_status tdm__parts_create(const struct tdm__parts_options *options,
@@ -144,6 +149,7 @@ void tdm__parts_destroy(struct tdm__parts *parts)
     }
     free(parts->wanted_bytes);
     free(parts->come_bytes);
+    free(parts->places);
     free(parts->gaps);
     free(parts);
 }
@@ -167,12 +173,32 @@ static struct tdm__rows rows_of(const struct tdm__tensor_record *record)
                               .to_pitch = pitch};
 }
 
-/* The storage was checked when the record was decoded; here the other end. */
+/* The last place that begins at or before a byte of the image; NULL if there is none. */
+static const struct place *find_place(const struct tdm__parts *parts, uint64_t byte)
+{
+    uint32_t low = 0;
+    uint32_t high = parts->places_count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (parts->places[middle].extent.begin <= byte) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    return low == 0 ? NULL : &parts->places[low - 1];
+}
+
+/* The storage was checked when the record was decoded; here the other end: all of it must lie
+ * where this rank keeps that very tensor, in the same dtype. */
 static tdm_status check_record(const struct tdm__parts *parts,
                                const struct tdm__tensor_record *record)
 {
     uint64_t elements = (record->shape[0] - 1) * record->stride[0] + record->shape[1];
     uint64_t size_bytes = elements * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+    const struct place *place = find_place(parts, record->image);
 
     if ((record->flags & TDM__TENSOR_PART) == 0) {
         return tdm__fail(TDM_E_PROTOCOL, "a whole tensor %s among parts",
@@ -184,6 +210,15 @@ static tdm_status check_record(const struct tdm__parts *parts,
                          " of weights of %" PRIu64,
                          parts->manifest->tensors[record->tensor].name, size_bytes,
                          record->image, parts->image_bytes);
+    }
+    if (place == NULL || place->tensor != record->tensor ||
+        place->dtype != (enum tdm_dtype)record->dtype ||
+        record->image + size_bytes > place->extent.end) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "tensor %s: a part of %" PRIu64 " bytes of %s at %" PRIu64
+                         ", where this rank keeps something else",
+                         parts->manifest->tensors[record->tensor].name, size_bytes,
+                         tdm_dtype_name((enum tdm_dtype)record->dtype), record->image);
     }
     return TDM_OK;
 }

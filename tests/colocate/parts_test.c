@@ -86,6 +86,28 @@ static void a_part_is_put_in_its_place_with_zeros_around(void **state)
     assert_memory_equal(f->image, wanted, IMAGE_BYTES);
 }
 
+static void a_part_of_something_else_goes_nowhere(void **state)
+{
+    struct fixture *f = *state;
+    const struct tdm__tensor_record good = f->record;
+    char untouched[16];
+
+    memset(untouched, 9, sizeof(untouched));
+    f->record.image = 12; /* begins before its place */
+    assert_int_equal(put(f), TDM_E_PROTOCOL);
+    tdm__parts_begin(f->parts);
+    f->record.image = 20; /* ends behind it */
+    assert_int_equal(put(f), TDM_E_PROTOCOL);
+    tdm__parts_begin(f->parts);
+    f->record = good;
+    f->record.dtype = TDM_F16; /* of the same size */
+    assert_int_equal(put(f), TDM_E_PROTOCOL);
+    assert_memory_equal(f->image + 16, untouched, sizeof(untouched));
+    tdm__parts_begin(f->parts);
+    f->record = good;
+    TRY(put(f));
+}
+
 static void a_bucket_comes_once_and_in_order(void **state)
 {
     struct fixture *f = *state;
@@ -152,6 +174,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WITH_FIXTURE(a_part_is_put_in_its_place_with_zeros_around),
+        WITH_FIXTURE(a_part_of_something_else_goes_nowhere),
         WITH_FIXTURE(a_bucket_comes_once_and_in_order),
         WITH_FIXTURE(a_wrong_sum_spoils_the_update),
         WITH_FIXTURE(nothing_is_put_outside_the_image),
