@@ -65,7 +65,8 @@ static tdm_status lose(struct tdm__crew *crew, uint32_t engine, const char *why)
         crew->engines[i] = NULL;
         tdm__vigil_forget(crew->vigil, i);
     }
-    tdm__log(TDM__WARN, "job", "engine %u lost: %s", engine, text);
+    tdm__log(crew->on_news == NULL ? TDM__WARN : TDM__INFO, "job", "engine %u lost: %s", engine,
+             text);
     if (crew->about != NULL) {
         crew->about[engine].fresh = false;
     }
