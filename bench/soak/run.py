@@ -58,6 +58,7 @@ class Cluster:
         self.drivers = []
         self.others = []
         self.counts = []
+        self.revision = revision()  # what is built, not what is written meanwhile
 
     def spawn(self, name, command, environment=None, output=None):
         log = (self.options.out / f"{name}.log").open("wb")
@@ -114,7 +115,7 @@ class Cluster:
                 self.programs / "soak", int(self.options.minutes * 60),
                 self.options.threads, self.options.seed, number], environment, subprocess.PIPE)
             self.drivers.append(driver)
-            self.counts.append([0] * len(COUNTS))
+            self.counts.append([0] * (len(COUNTS) + 1))  # and the heap
             threading.Thread(target=self.read_counts, args=(number,), daemon=True).start()
 
     def read_counts(self, number):
@@ -130,7 +131,7 @@ class Cluster:
     def sample(self, begun):
         one = watch.sample(os.getpid(), [driver.pid for driver in self.drivers],
                            self.redis_paths, self.directory, begun)
-        return {**one, **self.totals()}
+        return {**one, **self.totals(), "heaps": [counts[-1] for counts in self.counts]}
 
     def left(self):
         """What is there when the drivers have gone: no actor, and so no process of one."""
@@ -221,7 +222,7 @@ def summary_of(cluster, samples, problems, left, remains):
         problems.append(f"{len(sockets)} sockets were left: {sockets[0]}")
     if remains["processes"] > 0:
         problems.append(f"{remains['processes']} processes outlived their daemons")
-    return {"revision": revision(), "minutes": options.minutes, "seed": options.seed, "nodes": options.nodes,
+    return {"revision": cluster.revision, "minutes": options.minutes, "seed": options.seed, "nodes": options.nodes,
             "threads": options.threads, "looks": len(samples), "totals": cluster.totals(),
             "calls_per_second": rates(samples), "left": left, "remains": remains,
             "problems": problems, "grows": grows, "series": judged}

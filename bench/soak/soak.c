@@ -2,11 +2,13 @@
  *
  *     soak SECONDS THREADS SEED NUMBER [ACT]
  *
- * Prints a line of counts each second, and each mistake on stderr.  scripts/soak starts it. */
+ * Prints a line of counts each second, with the KiB of its heap that are in use, and each
+ * mistake on stderr.  scripts/soak starts it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
 #include <inttypes.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -111,9 +113,12 @@ static void *work(void *arg)
 
 static void print_counts(void)
 {
-    (void)printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 "\n",
+    const struct mallinfo2 heap = mallinfo2();
+
+    (void)printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
+                 " %zu\n",
                  counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups,
-                 counts.mistakes);
+                 counts.mistakes, (heap.uordblks + heap.hblkhd) / 1024);
     (void)fflush(stdout);
 }
 

@@ -26,7 +26,7 @@ FREE = ("keys", "used_kib", "logs")
 
 # What a series may grow by over the half: so many of its unit, or so much of its median,
 # whichever is more.
-ALLOWED = {"pss_kib": (512, 0.02), "rss_kib": (1024, 0.02), "fds": (2, 0.02), "threads": (1, 0),
+ALLOWED = {"heap_kib": (512, 0.02), "pss_kib": (512, 0.02), "rss_kib": (1024, 0.02), "fds": (2, 0.02), "threads": (1, 0),
            "count": (2, 0.05), "records": (4, 0.05), "files": (8, 0.05), "kib": (4096, 0.05),
            "zombies": (1, 0)}
 
@@ -61,6 +61,8 @@ def series_of(samples):
         for unit, value in one["tmp"].items():
             add(f"tmp {unit}", seconds, value)
         add("zombies", seconds, one["zombies"])
+        for number, in_use in enumerate(one.get("heaps", ())):
+            add(f"driver {number} heap_kib", seconds, in_use)
     return series
 
 
