@@ -98,8 +98,9 @@ static void show_cost(struct tdm__controller *controller, const struct tdm__weig
                                            .arguments_count = 3};
     char text[TDM__BANNER_BYTES];
 
-    tdm__trace_event(controller->trace, &event);
-
+    if (controller->trace != NULL) { /* a bench has none */
+        tdm__trace_event(controller->trace, &event);
+    }
     if (!controller->crew.by_parts || controller->progress.stream == NULL) {
         return;
     }
@@ -380,7 +381,9 @@ static tdm_status note_next_version(const struct tdm__controller *controller)
 
     highest = highest < controller->version_floor ? controller->version_floor : highest;
     highest = highest < controller->update.version ? controller->update.version : highest;
-    return tdm__checkpoint_note_version(controller->options->out, highest + 1);
+    return controller->options->out == NULL /* a bench keeps nothing */
+               ? TDM_OK
+               : tdm__checkpoint_note_version(controller->options->out, highest + 1);
 }
 
 tdm_status tdm__controller_update(struct tdm__controller *controller)
