@@ -23,6 +23,7 @@ PR_SET_CHILD_SUBREAPER = 36
 START_SECONDS = 20
 END_SECONDS = 90
 COUNTS = ("acts", "calls", "bytes", "actors", "groups", "mistakes")
+HEAPS = ("heap_kib", "held_kib", "rest_kib")  # in use, the allocator's, in use at the last rest
 
 
 def options_of(words):
@@ -115,7 +116,7 @@ class Cluster:
                 self.programs / "soak", int(self.options.minutes * 60),
                 self.options.threads, self.options.seed, number], environment, subprocess.PIPE)
             self.drivers.append(driver)
-            self.counts.append([0] * (len(COUNTS) + 1))  # and the heap
+            self.counts.append([0] * (len(COUNTS) + len(HEAPS)))
             threading.Thread(target=self.read_counts, args=(number,), daemon=True).start()
 
     def read_counts(self, number):
@@ -131,7 +132,8 @@ class Cluster:
     def sample(self, begun):
         one = watch.sample(os.getpid(), [driver.pid for driver in self.drivers],
                            self.redis_paths, self.directory, begun)
-        return {**one, **self.totals(), "heaps": [counts[-1] for counts in self.counts]}
+        heaps = [dict(zip(HEAPS, counts[len(COUNTS):])) for counts in self.counts]
+        return {**one, **self.totals(), "heaps": heaps}
 
     def left(self):
         """What is there when the drivers have gone: no actor, and so no process of one."""

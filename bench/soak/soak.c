@@ -2,8 +2,10 @@
  *
  *     soak SECONDS THREADS SEED NUMBER [ACT]
  *
- * Prints a line of counts each second, with the KiB of its heap that are in use, and each
- * mistake on stderr.  scripts/soak starts it. */
+ * Prints a line each second, and each mistake on stderr: counts, and of its heap the KiB in
+ * use, the KiB that the allocator holds, and the KiB that were in use at the last rest.  Each
+ * minute all threads rest between two acts, so that what is in use then is what they have kept:
+ * their actors and what Tandem remembers.  scripts/soak starts it. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "soak.h"
 
@@ -46,10 +48,18 @@ static const struct soak_act acts[] = {
 };
 
 enum { ACTS = sizeof(acts) / sizeof(acts[0]), THREADS_MAX = 64 };
+enum { REST_EVERY_SECONDS = 60, SETTLE_MS = 500 };
 
 static struct soak_counts counts;
 static double deadline;
 static const char *only; /* an act; NULL: all of them */
+
+/* The rest: while it is wanted, threads stop between two acts. */
+static pthread_mutex_t rest_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t rest_changed = PTHREAD_COND_INITIALIZER;
+static bool rest_wanted;
+static uint64_t working_count;
+static size_t rest_heap_bytes;
 
 static double seconds_now(void)
 {
@@ -85,29 +95,79 @@ static const struct soak_act *choose(struct soak_hand *hand)
     return &acts[i];
 }
 
+static void act_once(struct soak_hand *hand)
+{
+    const char *name = "prepare";
+    tdm_status status = soak_hand_prepare(hand);
+
+    if (status == TDM_OK) {
+        const struct soak_act *act = choose(hand);
+
+        name = act->name;
+        status = act->run(hand);
+    }
+    counts.acts++;
+    if (status != TDM_OK) {
+        counts.mistakes++;
+        (void)fprintf(stderr, "hand %" PRIu64 ": %s: %s: %s\n", hand->number, name,
+                      tdm_strerror(status), tdm_error_detail());
+        soak_hand_clear(hand);
+    }
+}
+
+static size_t heap_bytes(void)
+{
+    const struct mallinfo2 heap = mallinfo2();
+
+    return heap.uordblks + heap.hblkhd;
+}
+
+static void change_working(int by)
+{
+    working_count += (uint64_t)by;
+    (void)pthread_cond_broadcast(&rest_changed);
+}
+
+static void rest_if_wanted(void)
+{
+    (void)pthread_mutex_lock(&rest_lock);
+    if (rest_wanted) {
+        change_working(-1);
+        while (rest_wanted) {
+            (void)pthread_cond_wait(&rest_changed, &rest_lock);
+        }
+        change_working(+1);
+    }
+    (void)pthread_mutex_unlock(&rest_lock);
+}
+
+/* Waits for all threads to stop, and for what they have let go of to be gone; measures. */
+static void rest(void)
+{
+    (void)pthread_mutex_lock(&rest_lock);
+    rest_wanted = true;
+    while (working_count > 0) {
+        (void)pthread_cond_wait(&rest_changed, &rest_lock);
+    }
+    (void)poll(NULL, 0, SETTLE_MS);
+    rest_heap_bytes = heap_bytes();
+    rest_wanted = false;
+    (void)pthread_cond_broadcast(&rest_changed);
+    (void)pthread_mutex_unlock(&rest_lock);
+}
+
 static void *work(void *arg)
 {
     struct soak_hand *hand = arg;
 
     while (seconds_now() < deadline) {
-        const char *name = "prepare";
-        tdm_status status = soak_hand_prepare(hand);
-
-        if (status == TDM_OK) {
-            const struct soak_act *act = choose(hand);
-
-            name = act->name;
-            status = act->run(hand);
-        }
-        counts.acts++;
-        if (status != TDM_OK) {
-            counts.mistakes++;
-            (void)fprintf(stderr, "hand %" PRIu64 ": %s: %s: %s\n", hand->number, name,
-                          tdm_strerror(status), tdm_error_detail());
-            soak_hand_clear(hand);
-        }
+        rest_if_wanted();
+        act_once(hand);
     }
     soak_hand_clear(hand);
+    (void)pthread_mutex_lock(&rest_lock);
+    change_working(-1);
+    (void)pthread_mutex_unlock(&rest_lock);
     return NULL;
 }
 
@@ -115,10 +175,10 @@ static void print_counts(void)
 {
     const struct mallinfo2 heap = mallinfo2();
 
-    (void)printf("%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64
-                 " %zu\n",
-                 counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups,
-                 counts.mistakes, (heap.uordblks + heap.hblkhd) / 1024);
+    (void)printf(
+        "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %zu %zu %zu\n",
+        counts.acts, counts.calls, counts.bytes, counts.actors, counts.groups, counts.mistakes,
+        heap_bytes() / 1024, (heap.arena + heap.hblkhd) / 1024, rest_heap_bytes / 1024);
     (void)fflush(stdout);
 }
 
@@ -152,6 +212,21 @@ static bool hand_open(struct soak_hand *hand)
     return true;
 }
 
+/* Prints each second, and lets all threads rest each minute. */
+static void look_on(void)
+{
+    double next_rest = seconds_now() + REST_EVERY_SECONDS;
+
+    while (seconds_now() < deadline) {
+        print_counts();
+        (void)poll(NULL, 0, 1000);
+        if (seconds_now() >= next_rest) {
+            rest();
+            next_rest += REST_EVERY_SECONDS;
+        }
+    }
+}
+
 static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uint64_t number)
 {
     static struct soak_hand hands[THREADS_MAX];
@@ -168,6 +243,9 @@ static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uin
                                             .far_node_id = far_node_id,
                                             .chance = seed + (hand_number << 32),
                                             .number = hand_number};
+        (void)pthread_mutex_lock(&rest_lock);
+        change_working(+1);
+        (void)pthread_mutex_unlock(&rest_lock);
         if (!hand_open(&hands[started]) ||
             pthread_create(&threads[started], NULL, work, &hands[started]) != 0) {
             (void)fprintf(stderr, "soak: only %" PRIu64 " threads\n", started);
@@ -175,10 +253,7 @@ static void run(tdm_runtime *runtime, uint64_t threads_count, uint64_t seed, uin
             break;
         }
     }
-    while (seconds_now() < deadline) {
-        print_counts();
-        (void)poll(NULL, 0, 1000);
-    }
+    look_on();
     for (uint64_t i = 0; i < started; i++) {
         (void)pthread_join(threads[i], NULL);
     }

@@ -22,11 +22,11 @@ SECONDS_LEAST = 600  # of a half
 SAMPLES_MOST = 200  # of a half: pairs grow with the square; longer series are thinned
 
 # Kept, but not judged: what follows the load of the last minute, and what is kept to a bound.
-FREE = ("keys", "used_kib", "logs")
+FREE = ("keys", "used_kib", "logs", "held_kib")
 
 # What a series may grow by over the half: so many of its unit, or so much of its median,
 # whichever is more.
-ALLOWED = {"heap_kib": (512, 0.02), "pss_kib": (512, 0.02), "rss_kib": (1024, 0.02), "fds": (2, 0.02), "threads": (1, 0),
+ALLOWED = {"rest_kib": (32, 0.02), "heap_kib": (512, 0.02), "pss_kib": (512, 0.02), "rss_kib": (1024, 0.02), "fds": (2, 0.02), "threads": (1, 0),
            "count": (2, 0.05), "records": (4, 0.05), "files": (8, 0.05), "kib": (4096, 0.05),
            "zombies": (1, 0)}
 
@@ -61,8 +61,9 @@ def series_of(samples):
         for unit, value in one["tmp"].items():
             add(f"tmp {unit}", seconds, value)
         add("zombies", seconds, one["zombies"])
-        for number, in_use in enumerate(one.get("heaps", ())):
-            add(f"driver {number} heap_kib", seconds, in_use)
+        for number, heap in enumerate(one["heaps"]):
+            for unit, value in heap.items():
+                add(f"driver {number} {unit}", seconds, value)
     return series
 
 
