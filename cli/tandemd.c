@@ -209,6 +209,7 @@ static tdm_status make_endpoint(struct daemon *daemon)
 static tdm_status add_services(struct daemon *daemon)
 {
     struct tdm__broker *broker;
+    void *blocks;
     void *meet;
     void *turnstile;
     void *version;
@@ -218,7 +219,8 @@ static tdm_status add_services(struct daemon *daemon)
     tdm__services_add(&daemon->services, &tdm__actor_service, &daemon->node);
     tdm__services_add(&daemon->services, &tdm__group_service, &daemon->node);
     TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
-    tdm__services_add(&daemon->services, &tdm__broker_service, broker);
+    TDM_TRY(tdm__broker_service_create(daemon->loop, broker, &blocks));
+    tdm__services_add(&daemon->services, &tdm__broker_service, blocks);
     TDM_TRY(tdm__meet_create(daemon->loop, &meet));
     tdm__services_add(&daemon->services, &tdm__meet_service, meet);
     TDM_TRY(tdm__turnstile_service_create(daemon->loop, broker, &turnstile));

@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker.h"
 
-#include "colocate/memory/large_pages.h"
+#include "colocate/memory/block_memory.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -47,38 +47,6 @@ struct tdm__broker {
 };
 
 /* ---- making and unmaking a block -------------------------------------------------------- */
-
-/* False, with errno. */
-static bool memory_fill(int fd, size_t size_bytes)
-{
-    if (ftruncate(fd, (off_t)size_bytes) != 0) {
-        return false;
-    }
-    (void)tdm__large_pages_take(fd, size_bytes);
-    return fallocate(fd, 0, 0, (off_t)size_bytes) == 0 &&
-           fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
-}
-
-/* A memfd of this size, faulted in here so that the pages are charged to the node and not to
- * the tenant that touches them first, and sealed so that no tenant can pull it away under
- * another.  In large pages where the machine gives them. */
-static tdm_status memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
-{
-    int fd = memfd_create("tandem-block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "memfd_create for a block of GPU %u", gpu);
-    }
-    if (!memory_fill(fd, size_bytes)) {
-        int error_number = errno;
-
-        (void)close(fd);
-        return tdm__fail_errno(error_number, "the host has no %.1f MiB for a block of GPU %u",
-                               (double)size_bytes / (1 << 20), gpu);
-    }
-    *fd_out = fd;
-    return TDM_OK;
-}
 
 static void block_destroy(struct block *block)
 {
@@ -218,7 +186,7 @@ static tdm_status block_get(struct gpu *gpu, uint32_t gpu_index, size_t size_byt
         return TDM_OK;
     }
     TDM_TRY(block_create(gpu_index, size_bytes, block_out));
-    status = memory_make(gpu_index, size_bytes, &(*block_out)->fd);
+    status = tdm__block_memory_make(gpu_index, size_bytes, &(*block_out)->fd);
     if (status != TDM_OK) {
         block_destroy(*block_out);
     }
@@ -381,19 +349,30 @@ uint32_t tdm__broker_rows(const struct tdm__broker *broker, uint32_t gpu,
     return count;
 }
 
+/* Of a wish that is checked. */
+static size_t wanted_bytes_of(const struct tdm__block_wish *wish)
+{
+    size_t wanted_bytes = 0;
+
+    for (uint32_t i = 0; i < wish->count; i++) {
+        wanted_bytes += wish->sizes_bytes[i];
+    }
+    return wanted_bytes;
+}
+
 static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__tenant *owner,
-                            const struct tdm__block_wish *wish, size_t wanted_bytes)
+                            const struct tdm__block_wish *wish)
 {
     const struct gpu *gpu = &broker->gpus[wish->gpu];
     struct tdm__broker_row rows[16];
     uint32_t rows_count = tdm__broker_rows(broker, wish->gpu, rows, 16);
     char text[TDM__ERROR_DETAIL_BYTES];
-    size_t used =
-        (size_t)snprintf(text, sizeof(text),
-                         "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f",
-                         wish->gpu, owner->name, wish->tag, (double)wanted_bytes / (1 << 20),
-                         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
-                         (double)gpu->capacity_bytes / (1 << 20));
+    size_t used = (size_t)snprintf(
+        text, sizeof(text),
+        "GPU %u cannot hold %s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", wish->gpu,
+        owner->name, wish->tag, (double)wanted_bytes_of(wish) / (1 << 20),
+        (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
+        (double)gpu->capacity_bytes / (1 << 20));
 
     for (uint32_t i = 0; i < rows_count && used < sizeof(text) - 1; i++) {
         bool is_releasing = rows[i].releasing_bytes > 0;
@@ -408,10 +387,8 @@ static tdm_status fail_full(const struct tdm__broker *broker, const struct tdm__
 }
 
 static tdm_status check_wish(const struct tdm__broker *broker,
-                             const struct tdm__block_wish *wish, size_t *wanted_bytes_out)
+                             const struct tdm__block_wish *wish)
 {
-    size_t wanted_bytes = 0;
-
     if (wish->gpu >= broker->gpus_count) {
         return tdm__fail(TDM_E_INVAL, "GPU %u of %u", wish->gpu, broker->gpus_count);
     }
@@ -431,9 +408,7 @@ static tdm_status check_wish(const struct tdm__broker *broker,
             return tdm__fail(TDM_E_INVAL, "a block of %zu bytes: sizes are multiples of 2 MiB",
                              size_bytes);
         }
-        wanted_bytes += size_bytes;
     }
-    *wanted_bytes_out = wanted_bytes;
     return TDM_OK;
 }
 
@@ -507,34 +482,93 @@ static tdm_status make_all(struct tdm__broker *broker, const struct tdm__tenant 
     return TDM_OK;
 }
 
+tdm_status tdm__broker_no_memory(const struct tdm__broker *broker,
+                                 const struct tdm__tenant *owner,
+                                 const struct tdm__block_wish *wish, tdm_status reason)
+{
+    const struct gpu *gpu = &broker->gpus[wish->gpu];
+
+    return tdm__wrap(reason, "%s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", owner->name,
+                     wish->tag, (double)wanted_bytes_of(wish) / (1 << 20),
+                     (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
+                     (double)gpu->capacity_bytes / (1 << 20));
+}
+
+/* That the wish makes sense and the GPU has room for it. */
+static tdm_status check_room(const struct tdm__broker *broker, const struct tdm__tenant *owner,
+                             const struct tdm__block_wish *wish)
+{
+    const struct gpu *gpu;
+
+    TDM_TRY(check_wish(broker, wish));
+    gpu = &broker->gpus[wish->gpu];
+    return wanted_bytes_of(wish) > gpu->capacity_bytes - gpu->used_bytes
+               ? fail_full(broker, owner, wish)
+               : TDM_OK;
+}
+
 /* `fds` is NULL where the memory is to be made here. */
 static tdm_status make_and_charge(struct tdm__broker *broker, const struct tdm__tenant *owner,
                                   const struct tdm__block_wish *wish, const int *fds,
                                   struct tdm__block_handle *blocks_out)
 {
     struct block *made[TDM__BLOCKS_MAX] = {NULL};
-    size_t wanted_bytes = 0;
-    const struct gpu *gpu;
     tdm_status status;
 
-    TDM_TRY(check_wish(broker, wish, &wanted_bytes));
-    gpu = &broker->gpus[wish->gpu];
-    if (wanted_bytes > gpu->capacity_bytes - gpu->used_bytes) {
-        return fail_full(broker, owner, wish, wanted_bytes);
-    }
+    TDM_TRY(check_room(broker, owner, wish));
     status = make_all(broker, owner, wish, fds, made);
     if (status != TDM_OK) {
-        return tdm__wrap(status, "%s's %s: %.1f MiB wanted, %.1f MiB free of %.1f", owner->name,
-                         wish->tag, (double)wanted_bytes / (1 << 20),
-                         (double)(gpu->capacity_bytes - gpu->used_bytes) / (1 << 20),
-                         (double)gpu->capacity_bytes / (1 << 20));
+        return tdm__broker_no_memory(broker, owner, wish, status);
     }
     for (uint32_t i = 0; i < wish->count; i++) {
         blocks_out[i] = (struct tdm__block_handle){
             .key = made[i]->key, .size_bytes = made[i]->size_bytes, .fd = made[i]->fd};
         charge(broker, wish->gpu, made[i]);
     }
-    assert_ledger_is_sum_of_rows(gpu);
+    assert_ledger_is_sum_of_rows(&broker->gpus[wish->gpu]);
+    return TDM_OK;
+}
+
+/* Whether the pool has so many blocks of this size. */
+static bool pool_has(const struct gpu *gpu, size_t size_bytes, uint32_t count)
+{
+    for (const struct block *block = gpu->pool; block != NULL && count > 0;
+         block = block->next) {
+        count -= block->size_bytes == size_bytes ? 1 : 0;
+    }
+    return count == 0;
+}
+
+tdm_status tdm__broker_missing(const struct tdm__broker *broker,
+                               const struct tdm__tenant *owner,
+                               const struct tdm__block_wish *wish, size_t *sizes_bytes_out,
+                               uint32_t *count_out)
+{
+    uint32_t missing = 0;
+
+    TDM_TRY(check_room(broker, owner, wish));
+    for (uint32_t i = 0; i < wish->count; i++) {
+        uint32_t as_large = 1; /* this one and those before it */
+
+        for (uint32_t j = 0; j < i; j++) {
+            as_large += wish->sizes_bytes[j] == wish->sizes_bytes[i] ? 1 : 0;
+        }
+        if (!pool_has(&broker->gpus[wish->gpu], wish->sizes_bytes[i], as_large)) {
+            sizes_bytes_out[missing++] = wish->sizes_bytes[i];
+        }
+    }
+    *count_out = missing;
+    return TDM_OK;
+}
+
+tdm_status tdm__broker_stock(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
+                             int fd)
+{
+    struct block *block;
+
+    TDM_TRY(block_create(gpu, size_bytes, &block));
+    block->fd = fd;
+    pool_put(&broker->gpus[gpu], block);
     return TDM_OK;
 }
 

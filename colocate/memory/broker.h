@@ -20,7 +20,8 @@
  * times as much as the copy.  The pool is host memory, not the GPU's, and never larger than the
  * GPU.  A recycled block holds old bytes: contents of a new block are undefined.
  *
- * Pure accounting but for memfd_create and fallocate; one thread. */
+ * Pure accounting but for memfd_create and fallocate; one thread.  A daemon lets another thread
+ * fill the pool (filling.h). */
 struct tdm__broker;
 
 enum {
@@ -70,11 +71,24 @@ struct tdm__block_wish {
 
 /* Makes all of them or none; `blocks_out` has room for wish->count.  TDM_E_DEVICE_FULL names
  * the GPU, the tag, the bytes wanted and free, and who holds what.  The descriptors stay the
- * broker's, valid while the block is held.
- */
+ * broker's, valid while the block is held. */
 tdm_status tdm__broker_make(struct tdm__broker *broker, const struct tdm__tenant *owner,
                             const struct tdm__block_wish *wish,
                             struct tdm__block_handle *blocks_out);
+/* What tdm__broker_make() would have to make anew, which takes a second a gigabyte or so: the
+ * sizes (room for wish->count) of the blocks that the pool has not.  Fails as making would. */
+tdm_status tdm__broker_missing(const struct tdm__broker *broker,
+                               const struct tdm__tenant *owner,
+                               const struct tdm__block_wish *wish, size_t *sizes_bytes_out,
+                               uint32_t *count_out);
+/* Puts memory into the pool that tdm__block_memory_make() made elsewhere: takes `fd` on TDM_OK.
+ * The newest in the pool stays, so that a making of this size finds it. */
+tdm_status tdm__broker_stock(struct tdm__broker *broker, uint32_t gpu, size_t size_bytes,
+                             int fd);
+/* The detail of `reason`, why memory for the wish could not be made, with the wish's own. */
+tdm_status tdm__broker_no_memory(const struct tdm__broker *broker,
+                                 const struct tdm__tenant *owner,
+                                 const struct tdm__block_wish *wish, tdm_status reason);
 /* The same accounting for memory that the tenant made itself on its device: `fds` (duplicated)
  * keep it alive for as long as it is held, and it is never pooled.  `keys_out` has room for
  * wish->count. */

@@ -2,16 +2,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker_service.h"
 
+#include "colocate/memory/filling.h"
+#include "runtime/clock.h"
 #include "runtime/error.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 _Static_assert((int)TDM__BLOCKS_MAX <= (int)TDM__RPC_FDS_MAX,
                "a reply carries a call's blocks");
 
 enum { KEYS_MAX = 1024, ROWS_MAX = 256 };
+
+/* A wish for blocks whose memory is not there yet. */
+struct waiting {
+    STAILQ_ENTRY(waiting) link;
+    struct tdm__incoming *incoming; /* to be answered; the wish's tag is its */
+    struct tdm__tenant tenant;
+    struct tdm__block_wish wish;
+    size_t missing_bytes[TDM__BLOCKS_MAX]; /* what is being made for it */
+    uint32_t missing;
+    bool is_gone; /* the tenant */
+};
+
+struct broker_service {
+    struct tdm__loop *loop;         /* borrowed */
+    struct tdm__broker *broker;     /* owned */
+    STAILQ_HEAD(, waiting) waiting; /* owned */
+    struct tdm__filling *filling;   /* for the first of them; NULL: none */
+};
 
 static struct tdm__tenant tenant_of(const struct tdm__incoming *incoming)
 {
@@ -54,34 +76,151 @@ static tdm_status read_wish(struct tdm__incoming *incoming, struct tdm__block_wi
     return TDM_OK;
 }
 
-static tdm_status serve_create(struct tdm__broker *broker, struct tdm__incoming *incoming)
+/* Makes the blocks and answers; a failure is the caller's to tell. */
+static tdm_status make(struct tdm__broker *broker, struct tdm__incoming *incoming,
+                       const struct tdm__tenant *tenant, const struct tdm__block_wish *wish)
 {
-    struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
-    struct tdm__block_wish wish = {0};
     int fds[TDM__BLOCKS_MAX];
     tdm_writer *writer = NULL;
     tdm_status status;
 
-    TDM_TRY(read_wish(incoming, &wish));
-    TDM_TRY(tdm__broker_make(broker, &tenant, &wish, blocks));
+    TDM_TRY(tdm__broker_make(broker, tenant, wish, blocks));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        tdm_write_array(writer, wish.count);
-        for (uint32_t i = 0; i < wish.count; i++) {
+        tdm_write_array(writer, wish->count);
+        for (uint32_t i = 0; i < wish->count; i++) {
             tdm_write_bytes(writer, blocks[i].key.bytes, sizeof(blocks[i].key.bytes));
             fds[i] = blocks[i].fd;
         }
         status = tdm_writer_status(writer);
     }
     if (status != TDM_OK) {
-        for (uint32_t i = 0; i < wish.count; i++) {
-            (void)tdm__broker_release(broker, &blocks[i].key, &tenant.id);
+        for (uint32_t i = 0; i < wish->count; i++) {
+            (void)tdm__broker_release(broker, &blocks[i].key, &tenant->id);
         }
     } else {
-        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, wish.count);
+        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, wish->count);
     }
     tdm_writer_destroy(writer);
+    return status;
+}
+
+static void fail_first(struct broker_service *service, tdm_status status)
+{
+    struct waiting *first = STAILQ_FIRST(&service->waiting);
+
+    STAILQ_REMOVE_HEAD(&service->waiting, link);
+    tdm__incoming_fail(first->incoming, status, tdm_error_detail());
+    free(first);
+}
+
+/* Nobody would ever give back what is made for one who has left, or who waits no more. */
+static tdm_status check_awaited(const struct waiting *waiting)
+{
+    if (waiting->is_gone) {
+        return tdm__fail(TDM_E_CLOSED, "%s has gone", waiting->tenant.name);
+    }
+    if (tdm__clock_ms() >= tdm__incoming_deadline(waiting->incoming)) {
+        return tdm__fail(TDM_E_TIMEOUT, "%s's %s: its memory was not made in time",
+                         waiting->tenant.name, waiting->wish.tag);
+    }
+    return TDM_OK;
+}
+
+static tdm__filled_fn on_filled;
+
+/* Serves the first that waits, or begins to make its memory. */
+static tdm_status serve_first(struct broker_service *service)
+{
+    struct waiting *first = STAILQ_FIRST(&service->waiting);
+
+    TDM_TRY(check_awaited(first));
+    TDM_TRY(tdm__broker_missing(service->broker, &first->tenant, &first->wish,
+                                first->missing_bytes, &first->missing));
+    if (first->missing > 0) {
+        return tdm__filling_begin(service->loop, first->wish.gpu, first->missing_bytes,
+                                  first->missing, on_filled, service, &service->filling);
+    }
+    TDM_TRY(make(service->broker, first->incoming, &first->tenant, &first->wish));
+    STAILQ_REMOVE_HEAD(&service->waiting, link);
+    free(first);
+    return TDM_OK;
+}
+
+/* One after the other, so that no more memory is made than the GPU has room for. */
+static void serve_waiting(struct broker_service *service)
+{
+    while (service->filling == NULL && !STAILQ_EMPTY(&service->waiting)) {
+        tdm_status status = serve_first(service);
+
+        if (status != TDM_OK) {
+            fail_first(service, status);
+        }
+    }
+}
+
+/* Takes the descriptors, into the pool or back. */
+static tdm_status stock(struct tdm__broker *broker, const struct waiting *waiting,
+                        const int *fds)
+{
+    tdm_status status = TDM_OK;
+
+    for (uint32_t i = 0; i < waiting->missing; i++) {
+        if (status == TDM_OK) {
+            status =
+                tdm__broker_stock(broker, waiting->wish.gpu, waiting->missing_bytes[i], fds[i]);
+        }
+        if (status != TDM_OK) {
+            (void)close(fds[i]);
+        }
+    }
+    return status;
+}
+
+static void on_filled(void *arg, tdm_status status, const char *detail, const int *fds)
+{
+    struct broker_service *service = arg;
+    const struct waiting *first = STAILQ_FIRST(&service->waiting);
+
+    service->filling = NULL;
+    if (status == TDM_OK) {
+        status = stock(service->broker, first, fds);
+    } else {
+        (void)tdm__fail(status, "%s", detail);
+        status = tdm__broker_no_memory(service->broker, &first->tenant, &first->wish, status);
+    }
+    if (status != TDM_OK) {
+        fail_first(service, status);
+    }
+    serve_waiting(service);
+}
+
+/* What the pool has is handed out at once. */
+static tdm_status serve_create(struct broker_service *service, struct tdm__incoming *incoming)
+{
+    struct waiting *waiting = calloc(1, sizeof(*waiting));
+    tdm_status status;
+
+    if (waiting == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a wish for blocks");
+    }
+    waiting->incoming = incoming;
+    waiting->tenant = tenant_of(incoming);
+    status = read_wish(incoming, &waiting->wish);
+    if (status == TDM_OK) {
+        status = tdm__broker_missing(service->broker, &waiting->tenant, &waiting->wish,
+                                     waiting->missing_bytes, &waiting->missing);
+    }
+    if (status == TDM_OK && waiting->missing > 0) {
+        STAILQ_INSERT_TAIL(&service->waiting, waiting, link);
+        serve_waiting(service);
+        return TDM_OK;
+    }
+    if (status == TDM_OK) {
+        status = make(service->broker, incoming, &waiting->tenant, &waiting->wish);
+    }
+    free(waiting);
     return status;
 }
 
@@ -264,12 +403,13 @@ static tdm_status serve_ledger(struct tdm__broker *broker, struct tdm__incoming 
 
 /* ---- the service ------------------------------------------------------------------------ */
 
-static tdm_status dispatch(struct tdm__broker *broker, struct tdm__incoming *incoming)
+static tdm_status dispatch(struct broker_service *service, struct tdm__incoming *incoming)
 {
     const char *method = tdm__incoming_method(incoming) + strlen("block.");
+    struct tdm__broker *broker = service->broker;
 
     if (strcmp(method, "create") == 0) {
-        return serve_create(broker, incoming);
+        return serve_create(service, incoming);
     }
     if (strcmp(method, "adopt") == 0) {
         return serve_adopt(broker, incoming);
@@ -300,12 +440,43 @@ static void serve(void *self, struct tdm__incoming *incoming)
 
 static void peer_gone(void *self, const struct tdm__identity *peer)
 {
-    tdm__broker_peer_gone(self, &peer->id);
+    struct broker_service *service = self;
+    struct waiting *waiting;
+
+    STAILQ_FOREACH(waiting, &service->waiting, link)
+    {
+        waiting->is_gone |= tdm__id_equal(&waiting->tenant.id, &peer->id);
+    }
+    tdm__broker_peer_gone(service->broker, &peer->id);
 }
 
 static void destroy(void *self)
 {
-    tdm__broker_destroy(self);
+    struct broker_service *service = self;
+
+    if (service->filling != NULL) {
+        tdm__filling_cancel(service->filling);
+    }
+    while (!STAILQ_EMPTY(&service->waiting)) {
+        fail_first(service, tdm__fail(TDM_E_CLOSED, "the daemon ends"));
+    }
+    tdm__broker_destroy(service->broker);
+    free(service);
+}
+
+tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
+                                      void **self_out)
+{
+    struct broker_service *service = calloc(1, sizeof(*service));
+
+    if (service == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "the broker's service");
+    }
+    service->loop = loop;
+    service->broker = broker;
+    STAILQ_INIT(&service->waiting);
+    *self_out = service;
+    return TDM_OK;
 }
 
 static void measure_gpus(FILE *out, const struct tdm__broker *broker, const char *name,
@@ -327,9 +498,12 @@ static void measure_gpus(FILE *out, const struct tdm__broker *broker, const char
 
 static void measure(void *self, FILE *out)
 {
-    measure_gpus(out, self, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
+    const struct broker_service *service = self;
+
+    measure_gpus(out, service->broker, "tandem_gpu_capacity_bytes", "Memory of a GPU.",
                  offsetof(struct tdm__broker_gpu, capacity_bytes));
-    measure_gpus(out, self, "tandem_gpu_used_bytes", "Bytes of it that blocks are charged for.",
+    measure_gpus(out, service->broker, "tandem_gpu_used_bytes",
+                 "Bytes of it that blocks are charged for.",
                  offsetof(struct tdm__broker_gpu, used_bytes));
 }
 

@@ -6,8 +6,8 @@
 #include "colocate/memory/broker.h"
 #include "runtime/service.h"
 
-/* The tenant is always the peer that calls; `self` of these ops is a struct tdm__broker *,
- * which the service owns once it has been added.
+/* The tenant is always the peer that calls.  Memory that the pool has not is made by a thread
+ * (filling.h), one wish at a time, in the order they came; meanwhile everybody else is served.
  *
  *   method          arguments                      reply
  *   block.create    gpu u, tag s, (sizes u …)      (keys b …), a descriptor for each
@@ -22,5 +22,9 @@
  *                                                  blocks)
  */
 extern const struct tdm__service_ops tdm__broker_service;
+
+/* Takes the broker on TDM_OK. */
+tdm_status tdm__broker_service_create(struct tdm__loop *loop, struct tdm__broker *broker,
+                                      void **self_out);
 
 #endif

@@ -3,6 +3,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/one_node.h"
 
+#include "actors/runtime.h"
+#include "runtime/clock.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +17,50 @@
 #define MIB    ((uint64_t)1 << 20)
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
+/* Making it takes longer than many answers do. */
+#define COLD_BYTES (768 * MIB)
+
+enum { WAIT_MS = 20000 };
+
 static tdm_runtime *runtime;
+
+static void note_reply(void *arg, struct tdm__reply *reply)
+{
+    *(tdm_status *)arg = reply->status;
+}
+
+/* Sends it and does not wait; TDM_E_STATE stands for "not answered yet". */
+static void begin_create(tdm_runtime *one, uint64_t size_bytes, tdm_status *answer)
+{
+    struct tdm__request request = {.method = "block.create",
+                                   .deadline_ms = tdm__deadline_in(WAIT_MS)};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    TDM__LOCK(one);
+
+    *answer = TDM_E_STATE;
+    TRY(tdm_writer_create(&writer));
+    TRY(tdm_pack(writer, "us(u)", (uint64_t)0, "weights", size_bytes));
+    request.packed = tdm_writer_bytes(writer);
+    TRY(tdm__runtime_daemon(one, &daemon));
+    TRY(tdm__conn_call(daemon, &request, note_reply, answer, NULL));
+    tdm_writer_destroy(writer);
+}
+
+/* ---- the actor: asks for memory and does not wait for it -------------------------------- */
+
+static tdm_status asker_ask(tdm_call *call, void *self)
+{
+    uint64_t size_bytes;
+
+    TDM_TRY(tdm_call_unpack(call, "u", &size_bytes));
+    begin_create(tdm_runtime_current(), size_bytes, self);
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(asker, .state_bytes = sizeof(tdm_status), .methods = {{"ask", asker_ask}});
+
+/* ---- the driver ------------------------------------------------------------------------- */
 
 static void the_ledger_has_a_row_for_each_tag(void **state)
 {
@@ -86,11 +132,67 @@ static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state
     assert_true(one_node_used_bytes(runtime) == 0);
 }
 
+static void cold_memory_is_made_while_others_are_served(void **state)
+{
+    tdm_status answer;
+
+    (void)state;
+    begin_create(runtime, COLD_BYTES, &answer);
+    assert_true(one_node_used_bytes(runtime) == 0); /* the ledger overtakes it */
+    assert_int_equal(answer, TDM_E_STATE);
+    one_node_wait_used(runtime, COLD_BYTES);
+    assert_int_equal(answer, TDM_OK);
+}
+
+static void those_who_wait_for_memory_get_it_one_after_the_other(void **state)
+{
+    tdm_status first;
+    tdm_status second;
+    tdm_status third;
+
+    (void)state;
+    begin_create(runtime, COLD_BYTES / 2, &first);
+    begin_create(runtime, COLD_BYTES / 2 - 2 * MIB, &second);
+    begin_create(runtime, COLD_BYTES / 4, &third); /* fits when it is asked for */
+    one_node_wait_used(runtime, COLD_BYTES - 2 * MIB);
+    assert_int_equal(first, TDM_OK);
+    assert_int_equal(second, TDM_OK);
+    for (int64_t deadline_ms = tdm__deadline_in(WAIT_MS);
+         third == TDM_E_STATE && tdm__clock_ms() < deadline_ms;) {
+        (void)one_node_used_bytes(runtime);
+    }
+    assert_int_equal(third, TDM_E_DEVICE_FULL);
+}
+
+static void what_is_made_for_one_who_has_died_is_charged_to_nobody(void **state)
+{
+    tdm_actor *asker = one_node_actor(runtime, "asker", "asker", 0);
+    tdm_status answer;
+    tdm_ref *asked;
+
+    (void)state;
+    TRY(tdm_actor_call(asker, "ask", &asked, "u", COLD_BYTES));
+    TRY(tdm_get(asked, WAIT_MS, ""));
+    tdm_ref_release(asked);
+    one_node_shoot(asker);
+    begin_create(runtime, COLD_BYTES / 2, &answer); /* answered after the dead one's */
+    one_node_wait_used(runtime, COLD_BYTES / 2);
+    assert_int_equal(answer, TDM_OK);
+    tdm_actor_destroy(asker);
+}
+
 /* A daemon for each: what one leaves would be in the next one's way. */
 static int set_up(void **state)
 {
     (void)state;
     runtime = one_node_start(16 * MIB);
+    return 0;
+}
+
+static int set_up_large(void **state)
+{
+    (void)state;
+    runtime = one_node_start(COLD_BYTES);
     return 0;
 }
 
@@ -103,11 +205,15 @@ static int tear_down(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST(name)       cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+#define TEST_LARGE(name) cmocka_unit_test_setup_teardown(name, set_up_large, tear_down)
     const struct CMUnitTest tests[] = {
         TEST(the_ledger_has_a_row_for_each_tag),
         TEST(what_does_not_fit_is_not_made_and_says_who_holds_what),
         TEST(a_call_that_makes_no_sense_is_refused_and_makes_nothing),
+        TEST_LARGE(cold_memory_is_made_while_others_are_served),
+        TEST_LARGE(those_who_wait_for_memory_get_it_one_after_the_other),
+        TEST_LARGE(what_is_made_for_one_who_has_died_is_charged_to_nobody),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker.h"
 
+#include "colocate/memory/block_memory.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,6 +94,44 @@ static void what_does_not_fit_is_refused_with_all_numbers(void **state)
                         "of 64.0; trainer rank 1 holds weights 40.0 MiB");
     assert_int_equal(make(f, &f->engine, "kv_cache", 24 * MIB, &block), TDM_OK);
     assert_int_equal(used(f), 64 * MIB);
+}
+
+static void what_the_pool_lacks_is_told_and_can_be_stocked(void **state)
+{
+    struct fixture *f = *state;
+    const struct tdm__block_wish wish = {
+        .gpu = 1, .tag = "weights", .sizes_bytes = {4 * MIB, 2 * MIB, 4 * MIB}, .count = 3};
+    struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
+    size_t missing_bytes[TDM__BLOCKS_MAX];
+    struct tdm__broker_gpu gpu;
+    uint32_t missing;
+    int fd;
+
+    assert_int_equal(tdm__block_memory_make(1, 4 * MIB, &fd), TDM_OK);
+    assert_int_equal(tdm__broker_stock(f->broker, 1, 4 * MIB, fd), TDM_OK);
+    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
+                     TDM_OK);
+    assert_int_equal(missing, 2); /* the pool has one of the two large ones */
+    assert_true(missing_bytes[0] == 2 * MIB && missing_bytes[1] == 4 * MIB);
+    assert_int_equal(tdm__broker_make(f->broker, &f->engine, &wish, blocks), TDM_OK);
+    assert_int_equal(blocks[0].fd, fd);
+    tdm__broker_describe(f->broker, 1, &gpu);
+    assert_true(gpu.pooled_bytes == 0 && gpu.used_bytes == 10 * MIB);
+}
+
+static void nothing_is_missing_for_a_wish_that_does_not_fit(void **state)
+{
+    struct fixture *f = *state;
+    struct tdm__block_wish wish = {
+        .gpu = 1, .tag = "weights", .sizes_bytes = {40 * MIB, 26 * MIB}, .count = 2};
+    size_t missing_bytes[TDM__BLOCKS_MAX];
+    uint32_t missing;
+
+    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
+                     TDM_E_DEVICE_FULL);
+    wish.gpu = 2;
+    assert_int_equal(tdm__broker_missing(f->broker, &f->engine, &wish, missing_bytes, &missing),
+                     TDM_E_INVAL);
 }
 
 static void several_blocks_are_made_all_or_none(void **state)
@@ -257,6 +297,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(what_does_not_fit_is_refused_with_all_numbers),
         TEST(several_blocks_are_made_all_or_none),
+        TEST(what_the_pool_lacks_is_told_and_can_be_stocked),
+        TEST(nothing_is_missing_for_a_wish_that_does_not_fit),
         TEST(an_importer_keeps_the_charge_until_it_lets_go),
         TEST(a_dead_tenant_returns_everything_but_what_others_hold),
         TEST(accept_moves_owner_and_charge),

@@ -1,0 +1,83 @@
+/* block_memory.c - the memfd that stands for a block's physical memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/memory/block_memory.h"
+
+#include "colocate/memory/large_pages.h"
+#include "runtime/error.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* False, with errno. */
+static bool memory_fill(int fd, size_t size_bytes)
+{
+    if (ftruncate(fd, (off_t)size_bytes) != 0) {
+        return false;
+    }
+    (void)tdm__large_pages_take(fd, size_bytes);
+    return fallocate(fd, 0, 0, (off_t)size_bytes) == 0 &&
+           fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0;
+}
+
+/* What the host could give without swapping, by the kernel's estimate; SIZE_MAX: it does not
+ * say. */
+static size_t host_available_bytes(void)
+{
+    static const char field[] = "MemAvailable:";
+    FILE *file = fopen("/proc/meminfo", "re");
+    size_t available_bytes = SIZE_MAX;
+    char line[128];
+
+    if (file == NULL) {
+        return available_bytes;
+    }
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if (strncmp(line, field, sizeof(field) - 1) == 0) {
+            available_bytes = (size_t)strtoull(line + sizeof(field) - 1, NULL, 10) * 1024;
+            break;
+        }
+    }
+    (void)fclose(file);
+    return available_bytes;
+}
+
+/* A memfd has no limit of its own: the kernel goes on to the last page, and then ends
+ * processes to find more. */
+static tdm_status check_host(uint32_t gpu, size_t size_bytes)
+{
+    size_t available_bytes = host_available_bytes();
+
+    return size_bytes <= available_bytes
+               ? TDM_OK
+               : tdm__fail(TDM_E_NOMEM,
+                           "the host has no %.1f MiB for a block of GPU %u: %.1f MiB are "
+                           "available; give the virtual GPUs less memory",
+                           (double)size_bytes / (1 << 20), gpu,
+                           (double)available_bytes / (1 << 20));
+}
+
+tdm_status tdm__block_memory_make(uint32_t gpu, size_t size_bytes, int *fd_out)
+{
+    int fd;
+
+    TDM_TRY(check_host(gpu, size_bytes));
+    fd = memfd_create("tandem-block", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return tdm__fail_errno(errno, "memfd_create for a block of GPU %u", gpu);
+    }
+    if (!memory_fill(fd, size_bytes)) {
+        int error_number = errno;
+
+        (void)close(fd);
+        return tdm__fail_errno(error_number, "the host has no %.1f MiB for a block of GPU %u",
+                               (double)size_bytes / (1 << 20), gpu);
+    }
+    *fd_out = fd;
+    return TDM_OK;
+}
