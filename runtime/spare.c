@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,11 +23,13 @@ struct block {
 /* Free blocks of one size. */
 struct shelf {
     struct block *first; /* owned */
-    uint32_t left;       /* that it may still take */
+    size_t bytes;
 };
 
 static _Thread_local struct {
-    bool open; /* it is emptied when the thread ends */
+    bool open;  /* it has been asked for; */
+    bool keeps; /* it is emptied when the thread ends, and keeps nothing from then on */
+    size_t kept_bytes;
     struct shelf shelves[SIZES_COUNT];
 } spare;
 
@@ -42,18 +43,43 @@ static size_t index_of(size_t size_bytes)
     return size_bytes == 0 ? 0 : (size_bytes - 1) / STEP_BYTES;
 }
 
+static size_t bytes_of(size_t index)
+{
+    return (index + 1) * STEP_BYTES;
+}
+
+/* ---- the bound -------------------------------------------------------------------------- */
+
+static void empty(struct shelf *shelf)
+{
+    struct block *block;
+
+    while ((block = shelf->first) != NULL) {
+        shelf->first = block->next;
+        free(block);
+    }
+    spare.kept_bytes -= shelf->bytes;
+    shelf->bytes = 0;
+}
+
+static void empty_fullest(void)
+{
+    struct shelf *fullest = &spare.shelves[0];
+
+    for (size_t i = 1; i < SIZES_COUNT; i++) {
+        if (spare.shelves[i].bytes > fullest->bytes) {
+            fullest = &spare.shelves[i];
+        }
+    }
+    empty(fullest);
+}
+
 static void thread_ends(void *arg)
 {
     (void)arg;
+    spare.keeps = false;
     for (size_t i = 0; i < SIZES_COUNT; i++) {
-        struct shelf *shelf = &spare.shelves[i];
-        struct block *block;
-
-        shelf->left = 0;
-        while ((block = shelf->first) != NULL) {
-            shelf->first = block->next;
-            free(block);
-        }
+        empty(&spare.shelves[i]);
     }
 }
 
@@ -66,28 +92,33 @@ static void open_spare(void)
 {
     spare.open = true;
     (void)pthread_once(&once, make_key);
-    if (!KEEPS || !has_key || pthread_setspecific(key, &spare) != 0) {
-        return; /* it keeps nothing */
-    }
-    for (size_t i = 0; i < SIZES_COUNT; i++) {
-        spare.shelves[i].left = (uint32_t)(TDM__SPARE_KEPT_BYTES_MAX / ((i + 1) * STEP_BYTES));
-    }
+    spare.keeps = KEEPS && has_key && pthread_setspecific(key, &spare) == 0;
 }
+
+size_t tdm__spare_kept_bytes(void)
+{
+    return spare.kept_bytes;
+}
+
+/* ---- blocks ----------------------------------------------------------------------------- */
 
 void *tdm__spare_take(size_t size_bytes)
 {
     size_t index = index_of(size_bytes);
+    struct shelf *shelf;
     struct block *block;
 
     if (index >= SIZES_COUNT) {
         return malloc(size_bytes);
     }
-    block = spare.shelves[index].first;
+    shelf = &spare.shelves[index];
+    block = shelf->first;
     if (block == NULL) {
-        return malloc(KEEPS ? (index + 1) * STEP_BYTES : size_bytes);
+        return malloc(KEEPS ? bytes_of(index) : size_bytes);
     }
-    spare.shelves[index].first = block->next;
-    spare.shelves[index].left++;
+    shelf->first = block->next;
+    shelf->bytes -= bytes_of(index);
+    spare.kept_bytes -= bytes_of(index);
     return block;
 }
 
@@ -101,8 +132,8 @@ void *tdm__spare_take_zeroed(size_t size_bytes)
 void tdm__spare_give(void *memory, size_t size_bytes)
 {
     size_t index = index_of(size_bytes);
-    struct shelf *shelf = index < SIZES_COUNT ? &spare.shelves[index] : NULL;
     struct block *block = memory;
+    struct shelf *shelf;
 
     if (memory == NULL) {
         return;
@@ -110,11 +141,16 @@ void tdm__spare_give(void *memory, size_t size_bytes)
     if (!spare.open) {
         open_spare();
     }
-    if (shelf == NULL || shelf->left == 0) {
+    if (index >= SIZES_COUNT || !spare.keeps) {
         free(memory);
         return;
     }
+    if (spare.kept_bytes + bytes_of(index) > TDM__SPARE_KEPT_BYTES_MAX) {
+        empty_fullest();
+    }
+    shelf = &spare.shelves[index];
     block->next = shelf->first;
     shelf->first = block;
-    shelf->left--;
+    shelf->bytes += bytes_of(index);
+    spare.kept_bytes += bytes_of(index);
 }

@@ -6,14 +6,17 @@
 #include <stddef.h>
 
 /* Like malloc and free for blocks up to TDM__SPARE_BLOCK_BYTES_MAX; larger ones are malloc's.
- * Each thread keeps what it gives back, up to TDM__SPARE_KEPT_BYTES_MAX of each size, and the
- * rest is freed: a thousand calls under way at once are more than malloc keeps at hand.  A
- * block may be given back by another thread than took it. */
-enum { TDM__SPARE_BLOCK_BYTES_MAX = 1024, TDM__SPARE_KEPT_BYTES_MAX = 512 * 1024 };
+ * Each thread keeps what it gives back, up to TDM__SPARE_KEPT_BYTES_MAX of all sizes together:
+ * a thousand calls under way at once are more than malloc keeps at hand.  When that is full,
+ * all blocks of the size that has the most are freed, so that a size that the thread gives but
+ * never takes does not stay for ever.  A block may be given back by another thread than took
+ * it. */
+enum { TDM__SPARE_BLOCK_BYTES_MAX = 1024, TDM__SPARE_KEPT_BYTES_MAX = 1024 * 1024 };
 
 void *tdm__spare_take(size_t size_bytes); /* NULL: no memory */
 void *tdm__spare_take_zeroed(size_t size_bytes);
 /* The size is that it was taken with.  NULL is allowed. */
 void tdm__spare_give(void *memory, size_t size_bytes);
+size_t tdm__spare_kept_bytes(void); /* by this thread */
 
 #endif

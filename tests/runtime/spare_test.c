@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -83,11 +84,54 @@ static void a_block_may_come_back_from_another_thread(void **state)
     give_all(&taken);
 }
 
+/* Fills the thread's memory with each size in turn, none of which is taken meanwhile. */
+static void a_thread_keeps_no_more_than_its_bound_of_all_sizes_together(void **state)
+{
+    enum { MANY = 3 * TDM__SPARE_KEPT_BYTES_MAX / TDM__SPARE_BLOCK_BYTES_MAX };
+
+    (void)state;
+    for (size_t size = 64; size <= TDM__SPARE_BLOCK_BYTES_MAX; size += 64) {
+        void *blocks[MANY];
+
+        for (int i = 0; i < MANY; i++) {
+            blocks[i] = malloc(size);
+            assert_non_null(blocks[i]);
+        }
+        for (int i = 0; i < MANY; i++) {
+            tdm__spare_give(blocks[i], size);
+            assert_true(tdm__spare_kept_bytes() <= TDM__SPARE_KEPT_BYTES_MAX);
+        }
+    }
+}
+
+/* A size that is only given must not leave the others without a place. */
+static void a_size_that_is_never_taken_makes_room_for_those_that_are(void **state)
+{
+    void *hoarded;
+    void *block;
+
+    (void)state;
+    for (int i = 0; i < 2 * TDM__SPARE_KEPT_BYTES_MAX / 1024; i++) {
+        hoarded = malloc(1024);
+        assert_non_null(hoarded);
+        tdm__spare_give(hoarded, 1024);
+        block = tdm__spare_take(200);
+        assert_non_null(block);
+        tdm__spare_give(block, 200);
+        if (tdm__spare_kept_bytes() > 0) { /* not under a sanitizer */
+            assert_ptr_equal(tdm__spare_take(200), block);
+            tdm__spare_give(block, 200);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(blocks_do_not_overlap_however_often_they_come_back),
         cmocka_unit_test(a_block_may_come_back_from_another_thread),
+        cmocka_unit_test(a_thread_keeps_no_more_than_its_bound_of_all_sizes_together),
+        cmocka_unit_test(a_size_that_is_never_taken_makes_room_for_those_that_are),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
