@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { COPIED_BYTES_MAX = 256 };
+
 /* NULL if nobody waits for it. */
 static struct call *calls_take(struct tdm__conn *conn, uint64_t id)
 {
@@ -98,10 +100,14 @@ void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
     tdm__incoming_free(incoming);
 }
 
+/* Of a small value the document is a copy: the frame's memory, several times as large, is free
+ * for the next frame, and does not wait until the value has been read. */
 tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out)
 {
-    return reply->incoming != NULL ? tdm__incoming_parse(reply->incoming, document_out)
-                                   : tdm_document_parse(reply->packed, document_out);
+    bool borrows = reply->incoming != NULL && reply->packed.size_bytes > COPIED_BYTES_MAX;
+
+    return borrows ? tdm__incoming_parse(reply->incoming, document_out)
+                   : tdm_document_parse(reply->packed, document_out);
 }
 
 tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming)

@@ -183,7 +183,8 @@ typedef void tdm__item_fn(void *arg, uint64_t index, struct tdm__reply *item);
 typedef void tdm__stray_fn(void *arg, struct tdm__conn *conn, uint64_t call_id, uint64_t item,
                            struct tdm__reply *reply);
 void tdm__rpc_on_stray(struct tdm__rpc *rpc, tdm__stray_fn *fn, void *arg);
-/* The callee's value as a document that outlives the reply, without a copy of its bytes. */
+/* The callee's value as a document that outlives the reply, without a copy of its bytes unless
+ * they are few. */
 tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out);
 
 struct tdm__request {
