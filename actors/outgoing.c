@@ -119,7 +119,7 @@ static void complete_ref(tdm_ref *ref, tdm_status status, const char *detail,
 {
     ref->outgoing = NULL;
     tdm__ref_complete(ref, status, detail, document);
-    tdm_ref_release(ref);
+    tdm__ref_drop(ref);
 }
 
 static void complete_several(struct tdm__outgoing *outgoing, tdm_document *document)

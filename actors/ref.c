@@ -21,14 +21,14 @@ tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out)
         return tdm__fail(TDM_E_NOMEM, "a reference");
     }
     ref->runtime = runtime;
-    ref->holders_count = 1;
+    atomic_init(&ref->holders_count, 1);
     *ref_out = ref;
     return TDM_OK;
 }
 
 void tdm__ref_retain(tdm_ref *ref)
 {
-    ref->holders_count++;
+    atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
 }
 
 static void ref_free(tdm_ref *ref)
@@ -48,18 +48,38 @@ static void ref_free(tdm_ref *ref)
     tdm__spare_give(ref, sizeof(*ref));
 }
 
+void tdm__ref_drop(tdm_ref *ref)
+{
+    uint32_t holders_count =
+        atomic_fetch_sub_explicit(&ref->holders_count, 1, memory_order_acq_rel);
+
+    TDM_ASSERT(holders_count > 0);
+    if (holders_count == 1) {
+        ref_free(ref);
+    }
+}
+
+/* Held by its releaser alone, known to no other process, and nothing of it is counted: nobody
+ * else can come to it. */
+static bool is_alone(const tdm_ref *ref)
+{
+    return atomic_load_explicit(&ref->holders_count, memory_order_acquire) == 1 &&
+           ref->shared == NULL && ref->on_end == NULL && ref->large == NULL &&
+           ref->nested.count == 0;
+}
+
 void tdm_ref_release(tdm_ref *ref)
 {
     if (ref == NULL) {
         return;
     }
+    if (is_alone(ref)) {
+        ref_free(ref);
+        return;
+    }
     /* References may be released after their runtime has stopped: there is no lock then. */
     TDM__ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
-    TDM_ASSERT(ref->holders_count > 0);
-    ref->holders_count--;
-    if (ref->holders_count == 0) {
-        ref_free(ref);
-    }
+    tdm__ref_drop(ref);
 }
 
 /* Those who wait for it in other processes, and in this one. */
@@ -73,6 +93,14 @@ static void tell(tdm_ref *ref)
     }
 }
 
+/* Who sees the value sees all of the document. */
+static void set_document(tdm_ref *ref, tdm_document *document)
+{
+    ref->document = document;
+    atomic_store_explicit(&ref->value, document == NULL ? NULL : tdm_document_root(document),
+                          memory_order_release);
+}
+
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
                        tdm_document *document)
 {
@@ -84,8 +112,7 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
     }
     ref->status = status;
     if (status == TDM_OK) {
-        ref->document = document;
-        ref->value = document == NULL ? NULL : tdm_document_root(document);
+        set_document(ref, document);
     } else {
         tdm_document_destroy(document);
         ref->detail = detail == NULL ? NULL : strdup(detail); /* no memory: without words */
@@ -119,8 +146,10 @@ tdm_status tdm__ref_value(tdm_ref *ref, const tdm_value **value_out)
 {
     TDM_TRY(tdm__ref_outcome(ref));
     if (ref->document == NULL && ref->large != NULL) {
-        TDM_TRY(tdm__large_document(ref->large, &ref->document));
-        ref->value = tdm_document_root(ref->document);
+        tdm_document *document;
+
+        TDM_TRY(tdm__large_document(ref->large, &document));
+        set_document(ref, document);
     }
     *value_out = ref->value;
     return TDM_OK;
@@ -142,7 +171,7 @@ static bool ref_is_done(void *arg)
     return ref->done;
 }
 
-tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
+static tdm_status await_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
 {
     tdm_status status;
     TDM__LOCK(ref->runtime);
@@ -156,6 +185,17 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
         TDM_TRY(status);
     }
     return tdm__ref_value(ref, value_out);
+}
+
+tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
+{
+    const tdm_value *value = atomic_load_explicit(&ref->value, memory_order_acquire);
+
+    if (value == NULL) {
+        return await_value(ref, timeout_ms, value_out);
+    }
+    *value_out = value;
+    return TDM_OK;
 }
 
 tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)

@@ -5,6 +5,7 @@
 
 #include "actors/objects/holds.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <tandem/actor.h>
 
@@ -13,17 +14,21 @@ struct tdm__shared;
 
 /* Held by the user (until tdm_ref_release), by the call in flight that will complete it, and by
  * calls that wait for it as an argument, by documents that contain it, and by each process that
- * borrows it: freed with the last of them. */
+ * borrows it: freed with the last of them.
+ *
+ * Guarded by the loop's lock, but for two things that a user does with each result.  A value
+ * that is there never changes: who sees it may read it.  And a last holder is alone: what needs
+ * no lock to be freed is freed without. */
 struct tdm_ref {
-    tdm_runtime *runtime; /* borrowed */
-    uint32_t holders_count;
+    tdm_runtime *runtime;      /* borrowed */
+    atomic_uint holders_count; /* letting go is a release, to find oneself alone an acquire */
     bool done;
     tdm_status status;
-    char *detail;             /* owned; NULL when there is none */
-    tdm_document *document;   /* owned; NULL unless done and well, and for a large value of
-                                 this process until it is read here */
-    const tdm_value *value;   /* in the document: an array */
-    struct tdm__holds nested; /* the references in the document */
+    char *detail;           /* owned; NULL when there is none */
+    tdm_document *document; /* owned; NULL unless done and well, and for a large value of
+                               this process until it is read here */
+    const tdm_value *_Atomic value; /* in the document: an array; set last (a release) */
+    struct tdm__holds nested;       /* the references in the document */
     struct tdm__large *large; /* counted; where the value lies, if this process put it there */
     bool is_small;            /* its value was found to need no segment */
     struct tdm__shared *shared; /* owned; NULL while no other process knows it */
@@ -36,6 +41,7 @@ struct tdm_ref {
 
 tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out); /* one holder */
 void tdm__ref_retain(tdm_ref *ref);
+void tdm__ref_drop(tdm_ref *ref); /* tdm_ref_release() for who has the lock */
 /* Completes it, once.  Takes `document` (may be NULL).  References in it that cannot be opened
  * make it a failure. */
 void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_world.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +10,8 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+enum { RELAYED = 2000 };
 
 static tdm_runtime *runtime;
 
@@ -39,6 +42,56 @@ static void a_result_that_nobody_wants_is_dropped(void **state)
     assert_int_equal(tdm_actor_call(actor, "fail", NULL, "s", "unheard"), TDM_OK);
     assert_true(world_ask_int(actor, "pid") > 0);
     tdm_ref_release(NULL);
+    tdm_actor_destroy(actor);
+}
+
+/* One thread makes the calls, another reads the results and lets go of them. */
+struct relay {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    tdm_ref *refs[RELAYED];
+    int count;
+};
+
+static void *read_relayed(void *arg)
+{
+    struct relay *relay = arg;
+    const char *answer;
+
+    for (int i = 0; i < RELAYED; i++) {
+        (void)pthread_mutex_lock(&relay->mutex);
+        while (relay->count <= i) {
+            (void)pthread_cond_wait(&relay->changed, &relay->mutex);
+        }
+        (void)pthread_mutex_unlock(&relay->mutex);
+        if (tdm_get(relay->refs[i], PATIENCE_MS, "s", &answer) != TDM_OK ||
+            strcmp(answer, "relayed") != 0) {
+            return relay->refs[i];
+        }
+        tdm_ref_release(relay->refs[i]);
+    }
+    return NULL;
+}
+
+static void results_are_read_and_let_go_of_while_another_thread_calls(void **state)
+{
+    static struct relay relay = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                                 .changed = PTHREAD_COND_INITIALIZER};
+    tdm_actor *actor = world_create(runtime, NULL);
+    pthread_t reader;
+    void *failed;
+
+    (void)state;
+    assert_int_equal(pthread_create(&reader, NULL, read_relayed, &relay), 0);
+    for (int i = 0; i < RELAYED; i++) {
+        assert_int_equal(tdm_actor_call(actor, "echo", &relay.refs[i], "s", "relayed"), TDM_OK);
+        (void)pthread_mutex_lock(&relay.mutex);
+        relay.count++;
+        (void)pthread_cond_signal(&relay.changed);
+        (void)pthread_mutex_unlock(&relay.mutex);
+    }
+    assert_int_equal(pthread_join(reader, &failed), 0);
+    assert_null(failed);
     tdm_actor_destroy(actor);
 }
 
@@ -90,6 +143,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_result_that_is_late_can_be_read_later),
         cmocka_unit_test(a_result_that_nobody_wants_is_dropped),
+        cmocka_unit_test(results_are_read_and_let_go_of_while_another_thread_calls),
         cmocka_unit_test(a_wait_tells_who_is_done),
         cmocka_unit_test(what_is_put_can_be_read),
     };
