@@ -13,32 +13,43 @@
 enum { COPIED_BYTES_MAX = 256 };
 
 /* NULL if nobody waits for it. */
-static struct call *calls_take(struct tdm__conn *conn, uint64_t id)
+static struct tdm__rpc_call *calls_take(struct tdm__conn *conn, uint64_t id)
 {
-    struct entry *entry = tdm__rpc_table_find(&conn->calls, id);
+    struct tdm__rpc_entry *entry = tdm__rpc_table_find(&conn->calls, id);
 
     if (entry != NULL) {
         tdm__rpc_table_remove(&conn->calls, entry);
     }
-    return (struct call *)entry;
+    return (struct tdm__rpc_call *)entry;
 }
 
-static void call_free(struct call *call)
+static void call_free(struct tdm__rpc_call *call)
 {
-    tdm__spare_give(call, sizeof(*call));
+    if (call != NULL && call->own_bytes > 0) {
+        tdm__spare_give(call, call->own_bytes);
+    }
 }
 
 /* ---- completion ------------------------------------------------------------------------- */
 
-static void fail_call(struct tdm__conn *conn, struct call *call, tdm_status status,
+/* It is out of the table.  Its function may free what was lent: the call is over before. */
+static void end_call(struct tdm__rpc_call *call, struct tdm__reply *reply)
+{
+    tdm__reply_fn *fn = call->fn;
+    void *arg = call->arg;
+
+    call_free(call);
+    fn(arg, reply);
+}
+
+static void fail_call(struct tdm__conn *conn, struct tdm__rpc_call *call, tdm_status status,
                       const char *detail)
 {
     struct tdm__reply reply = {.status = status, .detail = detail};
 
     tdm__rpc_table_remove(&conn->calls, &call->entry);
     memset(reply.fds, 0xff, sizeof(reply.fds)); /* all -1 */
-    call->fn(call->arg, &reply);
-    call_free(call);
+    end_call(call, &reply);
 }
 
 /* What `incoming` brings, until whoever gets it returns; he may take its descriptors. */
@@ -58,7 +69,7 @@ static void lend_reply(struct tdm__incoming *incoming, struct tdm__reply *reply)
     memcpy(reply->fds, incoming->fds, reply->fds_count * sizeof(int));
 }
 
-static void hand_over(struct tdm__incoming *incoming, struct call *call, uint64_t item)
+static void hand_over(struct tdm__incoming *incoming, struct tdm__rpc_call *call, uint64_t item)
 {
     struct tdm__reply reply;
 
@@ -66,7 +77,7 @@ static void hand_over(struct tdm__incoming *incoming, struct call *call, uint64_
     if (item > 0) {
         call->on_item(call->arg, item, &reply);
     } else {
-        call->fn(call->arg, &reply);
+        end_call(call, &reply);
     }
     memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
 }
@@ -89,11 +100,10 @@ static void hand_to_nobody(struct tdm__conn *conn, struct tdm__incoming *incomin
 
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
 {
-    struct call *call = calls_take(conn, incoming->frame.call_id);
+    struct tdm__rpc_call *call = calls_take(conn, incoming->frame.call_id);
 
     if (call != NULL) {
         hand_over(incoming, call, 0);
-        call_free(call);
     } else {
         hand_to_nobody(conn, incoming, 0);
     }
@@ -113,8 +123,8 @@ tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **do
 tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incoming)
 {
     uint64_t index = incoming->frame.sequence;
-    struct call *call =
-        (struct call *)tdm__rpc_table_find(&conn->calls, incoming->frame.call_id);
+    struct tdm__rpc_call *call =
+        (struct tdm__rpc_call *)tdm__rpc_table_find(&conn->calls, incoming->frame.call_id);
     tdm_status status = TDM_OK;
 
     if (call != NULL && index <= call->last_item) {
@@ -131,7 +141,7 @@ tdm_status tdm__calls_item(struct tdm__conn *conn, struct tdm__incoming *incomin
     return status;
 }
 
-static void fail_expired(struct tdm__conn *conn, struct call *call)
+static void fail_expired(struct tdm__conn *conn, struct tdm__rpc_call *call)
 {
     char detail[TDM__ERROR_DETAIL_BYTES / 2];
     int64_t waited_ms = call->deadline_ms - call->sent_ms;
@@ -147,12 +157,12 @@ void tdm__calls_expire(struct tdm__conn *conn)
 {
     int64_t now_ms = tdm__clock_ms();
     int64_t next_ms = conn->handshake != NULL ? conn->handshake_deadline_ms : TDM__NEVER;
-    struct call *expired = NULL;
-    struct entry *entry;
+    struct tdm__rpc_call *expired = NULL;
+    struct tdm__rpc_entry *entry;
 
     TAILQ_FOREACH(entry, &conn->calls.in_order, link)
     {
-        struct call *call = (struct call *)entry;
+        struct tdm__rpc_call *call = (struct tdm__rpc_call *)entry;
 
         if (call->deadline_ms <= now_ms && expired == NULL) {
             expired = call;
@@ -175,7 +185,7 @@ void tdm__calls_expire(struct tdm__conn *conn)
 void tdm__calls_close(struct tdm__conn *conn, const char *detail)
 {
     while (!TAILQ_EMPTY(&conn->calls.in_order)) {
-        struct call *call = (struct call *)TAILQ_FIRST(&conn->calls.in_order);
+        struct tdm__rpc_call *call = (struct tdm__rpc_call *)TAILQ_FIRST(&conn->calls.in_order);
         char text[TDM__ERROR_DETAIL_BYTES];
 
         (void)snprintf(text, sizeof(text), "no answer to %s from %s: %s", call->method,
@@ -214,10 +224,29 @@ static tdm_status check_request(const struct tdm__conn *conn,
     return TDM_OK;
 }
 
+/* The request's memory, or some of its own with the method's name behind. */
+static struct tdm__rpc_call *call_memory(const struct tdm__request *request)
+{
+    size_t method_bytes = strlen(request->method) + 1;
+    struct tdm__rpc_call *call = request->call;
+
+    if (call != NULL) {
+        call->own_bytes = 0;
+        call->method = request->method;
+        return call;
+    }
+    call = tdm__spare_take(sizeof(*call) + method_bytes);
+    if (call != NULL) {
+        call->own_bytes = sizeof(*call) + method_bytes;
+        call->method = memcpy(call + 1, request->method, method_bytes);
+    }
+    return call;
+}
+
 static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request *request,
                                tdm__reply_fn *fn, void *arg)
 {
-    struct call *call = tdm__spare_take(sizeof(*call));
+    struct tdm__rpc_call *call = call_memory(request);
     tdm_status status;
 
     if (call == NULL) {
@@ -235,7 +264,6 @@ static tdm_status expect_reply(struct tdm__conn *conn, const struct tdm__request
     call->on_item = request->on_item;
     call->arg = arg;
     call->last_item = 0;
-    memcpy(call->method, request->method, strlen(request->method) + 1);
     tdm__rpc_table_add(&conn->calls, &call->entry);
     return TDM_OK;
 }

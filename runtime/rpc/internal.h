@@ -55,26 +55,20 @@ tdm_status tdm__address_of_socket(int fd, char *text_out, size_t text_bytes);
 
 /* ---- tables of calls under way (table.c) ------------------------------------------------ */
 
-/* First member of what lies in a table. */
-struct entry {
-    TAILQ_ENTRY(entry) link; /* in the order added */
-    struct entry *next;      /* in its bucket */
-    uint64_t id;
-};
-
 struct table {
-    TAILQ_HEAD(, entry) in_order;
-    struct entry **buckets; /* owned; NULL before init and after fini */
-    uint32_t buckets_count; /* a power of two */
+    TAILQ_HEAD(, tdm__rpc_entry) in_order;
+    struct tdm__rpc_entry **buckets; /* owned; NULL before init and after fini */
+    uint32_t buckets_count;          /* a power of two */
     uint32_t count;
 };
 
 tdm_status tdm__rpc_table_init(struct table *table);
 void tdm__rpc_table_fini(struct table *table); /* it is empty */
 /* The id is in no other entry. */
-void tdm__rpc_table_add(struct table *table, struct entry *entry);
-struct entry *tdm__rpc_table_find(const struct table *table, uint64_t id); /* or NULL */
-void tdm__rpc_table_remove(struct table *table, struct entry *entry);
+void tdm__rpc_table_add(struct table *table, struct tdm__rpc_entry *entry);
+struct tdm__rpc_entry *tdm__rpc_table_find(const struct table *table,
+                                           uint64_t id); /* or NULL */
+void tdm__rpc_table_remove(struct table *table, struct tdm__rpc_entry *entry);
 
 /* ---- endpoints (rpc.c) ------------------------------------------------------------------ */
 
@@ -112,9 +106,9 @@ struct tdm__rpc {
 /* A call until it is answered, or what comes back until it is handed over.  The memory stays as
  * long as a document made of the payload lives, which may end on another thread. */
 struct tdm__incoming {
-    struct entry entry;     /* calls: in conn->unanswered while `listed` */
-    atomic_uint owners;     /* of the memory: the frame itself, and each document */
-    struct tdm__conn *conn; /* calls: counted; else NULL */
+    struct tdm__rpc_entry entry; /* calls: in conn->unanswered while `listed` */
+    atomic_uint owners;          /* of the memory: the frame itself, and each document */
+    struct tdm__conn *conn;      /* calls: counted; else NULL */
     bool listed;
     tdm__notice_fn *on_notice; /* may be NULL */
     void *on_notice_arg;
@@ -168,18 +162,6 @@ struct output {
     size_t size_bytes;                /* in all chunks */
 };
 
-/* A call of ours without its reply yet. */
-struct call {
-    struct entry entry; /* in conn->calls */
-    int64_t sent_ms;    /* where there is a deadline: for its message */
-    int64_t deadline_ms;
-    tdm__reply_fn *fn;
-    tdm__item_fn *on_item; /* may be NULL */
-    void *arg;
-    uint64_t last_item;
-    char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
-};
-
 struct tdm__conn {
     TAILQ_ENTRY(tdm__conn) link;
     struct tdm__rpc *rpc;   /* borrowed; NULL once ended */
@@ -211,7 +193,7 @@ struct tdm__conn {
     bool output_blocked; /* the socket is full: the watch tells when it is not */
     bool corked;         /* in rpc->corked: flushed before the loop polls */
     TAILQ_ENTRY(tdm__conn) cork_link;
-    struct table calls;      /* ours: struct call */
+    struct table calls;      /* ours: struct tdm__rpc_call */
     struct table unanswered; /* the peer's: struct tdm__incoming */
     uint64_t last_call_id;
 

@@ -187,6 +187,26 @@ void tdm__rpc_on_stray(struct tdm__rpc *rpc, tdm__stray_fn *fn, void *arg);
  * they are few. */
 tdm_status tdm__reply_document(const struct tdm__reply *reply, tdm_document **document_out);
 
+/* First member of what lies in a table of calls; for the files of this folder. */
+struct tdm__rpc_entry {
+    TAILQ_ENTRY(tdm__rpc_entry) link; /* in the order added */
+    struct tdm__rpc_entry *next;      /* in its bucket */
+    uint64_t id;
+};
+
+/* A call without its reply yet; for the files of this folder.  Others may lend the memory. */
+struct tdm__rpc_call {
+    struct tdm__rpc_entry entry; /* among the calls of its connection */
+    int64_t sent_ms;             /* where there is a deadline: for its message */
+    int64_t deadline_ms;
+    tdm__reply_fn *fn;
+    tdm__item_fn *on_item; /* may be NULL */
+    void *arg;
+    uint64_t last_item;
+    const char *method; /* behind this, or the lender's */
+    size_t own_bytes;   /* of this memory; 0: it is lent */
+};
+
 struct tdm__request {
     struct tdm__id target; /* none: the process's services */
     const char *method;
@@ -197,6 +217,9 @@ struct tdm__request {
     uint64_t sequence;   /* runtime/wire/frame.h; 0: none */
     uint64_t acknowledged;
     tdm__item_fn *on_item; /* for a stream; NULL: items are ignored */
+    /* Lent, and `method` with it, until fn runs or the call is forgotten; NULL: both are
+     * copied. */
+    struct tdm__rpc_call *call;
 };
 
 /* Sends a call.  `fn` runs exactly once, later, unless this fails; `fn` may be NULL.  The call

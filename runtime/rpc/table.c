@@ -12,7 +12,7 @@ tdm_status tdm__rpc_table_init(struct table *table)
 {
     TAILQ_INIT(&table->in_order);
     table->count = 0;
-    table->buckets = calloc(BUCKETS_MIN, sizeof(struct entry *));
+    table->buckets = calloc(BUCKETS_MIN, sizeof(struct tdm__rpc_entry *));
     if (table->buckets == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a table of calls");
     }
@@ -27,14 +27,14 @@ void tdm__rpc_table_fini(struct table *table)
     table->buckets = NULL;
 }
 
-static struct entry **bucket_of(const struct table *table, uint64_t id)
+static struct tdm__rpc_entry **bucket_of(const struct table *table, uint64_t id)
 {
     return &table->buckets[id & (table->buckets_count - 1)];
 }
 
-static void chain(struct table *table, struct entry *entry)
+static void chain(struct table *table, struct tdm__rpc_entry *entry)
 {
-    struct entry **bucket = bucket_of(table, entry->id);
+    struct tdm__rpc_entry **bucket = bucket_of(table, entry->id);
 
     entry->next = *bucket;
     *bucket = entry;
@@ -44,8 +44,8 @@ static void chain(struct table *table, struct entry *entry)
 static void grow(struct table *table)
 {
     uint32_t count = 2 * table->buckets_count;
-    struct entry **buckets = calloc(count, sizeof(struct entry *));
-    struct entry *entry;
+    struct tdm__rpc_entry **buckets = calloc(count, sizeof(struct tdm__rpc_entry *));
+    struct tdm__rpc_entry *entry;
 
     if (buckets == NULL) {
         return;
@@ -59,7 +59,7 @@ static void grow(struct table *table)
     }
 }
 
-void tdm__rpc_table_add(struct table *table, struct entry *entry)
+void tdm__rpc_table_add(struct table *table, struct tdm__rpc_entry *entry)
 {
     if (table->count >= table->buckets_count) {
         grow(table);
@@ -70,9 +70,9 @@ void tdm__rpc_table_add(struct table *table, struct entry *entry)
 }
 
 /* What points at the entry of that id, or at the end of its chain. */
-static struct entry **place_of(const struct table *table, uint64_t id)
+static struct tdm__rpc_entry **place_of(const struct table *table, uint64_t id)
 {
-    struct entry **place = bucket_of(table, id);
+    struct tdm__rpc_entry **place = bucket_of(table, id);
 
     while (*place != NULL && (*place)->id != id) {
         place = &(*place)->next;
@@ -80,14 +80,14 @@ static struct entry **place_of(const struct table *table, uint64_t id)
     return place;
 }
 
-struct entry *tdm__rpc_table_find(const struct table *table, uint64_t id)
+struct tdm__rpc_entry *tdm__rpc_table_find(const struct table *table, uint64_t id)
 {
     return table->buckets == NULL ? NULL : *place_of(table, id);
 }
 
-void tdm__rpc_table_remove(struct table *table, struct entry *entry)
+void tdm__rpc_table_remove(struct table *table, struct tdm__rpc_entry *entry)
 {
-    struct entry **place = place_of(table, entry->id);
+    struct tdm__rpc_entry **place = place_of(table, entry->id);
 
     TDM_ASSERT(*place == entry);
     *place = entry->next;

@@ -10,7 +10,7 @@
 enum { ENTRIES = 500 };
 
 static struct table table;
-static struct entry entries[ENTRIES];
+static struct tdm__rpc_entry entries[ENTRIES];
 
 static int set_up(void **state)
 {
@@ -48,7 +48,7 @@ static void an_entry_is_found_until_it_is_removed(void **state)
 
 static void the_order_is_that_of_adding_also_after_growth(void **state)
 {
-    const struct entry *entry;
+    const struct tdm__rpc_entry *entry;
     uint64_t last_id = 0;
 
     (void)state;
