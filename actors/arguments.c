@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+enum { SMALL_BYTES_MAX = 256 };
+
 struct tdm__arguments {
     tdm_runtime *runtime; /* borrowed; NULL for arguments that came packed */
     tdm_writer *packed;   /* owned; with holes where values of references belong */
@@ -162,6 +164,18 @@ tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packe
     }
     *arguments_out = arguments;
     return TDM_OK;
+}
+
+struct tdm_bytes tdm__arguments_small(const struct tdm__arguments *arguments)
+{
+    struct tdm_bytes none = {NULL, 0};
+    struct tdm_bytes packed;
+
+    if (arguments->large != NULL || arguments->holes.count > 0 || arguments->passed.count > 0) {
+        return none;
+    }
+    packed = tdm_writer_bytes(arguments->packed);
+    return packed.size_bytes <= SMALL_BYTES_MAX ? packed : none;
 }
 
 /* ---- the end ---------------------------------------------------------------------------- */

@@ -19,6 +19,10 @@ tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packe
 /* When the call is answered: until then it may be sent again.  NULL is allowed. */
 void tdm__arguments_destroy(struct tdm__arguments *arguments);
 
+/* All there is to keep of arguments that are few bytes, complete, and pass nothing on; of
+ * others {NULL, 0}.  Borrowed until destroy. */
+struct tdm_bytes tdm__arguments_small(const struct tdm__arguments *arguments);
+
 /* Are all references done? */
 bool tdm__arguments_ready(const struct tdm__arguments *arguments);
 /* The payload and descriptors of the request, once ready; a reference that failed fails it with

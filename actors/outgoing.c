@@ -16,20 +16,13 @@
 
 /* ---- making ----------------------------------------------------------------------------- */
 
-static tdm_status check_method(const char *method)
+static tdm_status check_method(const char *method, size_t length)
 {
-    size_t length = strlen(method);
-
     if (length == 0 || length > TDM__RPC_NAME_BYTES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a method name has 1 to %d bytes: \"%.70s\"",
                          TDM__RPC_NAME_BYTES_MAX, method);
     }
     return TDM_OK;
-}
-
-static size_t bytes_of(uint32_t refs_room)
-{
-    return sizeof(struct tdm__outgoing) + refs_room * sizeof(tdm_ref *);
 }
 
 static tdm_status make_refs(struct tdm__outgoing *outgoing, uint32_t refs_count)
@@ -55,22 +48,41 @@ static int32_t retries_of(const struct tdm__link *link, const struct tdm_call_op
     return retries == TDM__NO_RETRIES ? 0 : retries;
 }
 
+/* Small ones move in, behind the method's name. */
+static void take_arguments(struct tdm__outgoing *outgoing, size_t method_bytes,
+                           struct tdm__arguments *arguments, struct tdm_bytes small)
+{
+    char *place = (char *)(outgoing->refs + outgoing->refs_count) + method_bytes;
+
+    if (small.data == NULL) {
+        outgoing->arguments = arguments;
+        return;
+    }
+    memcpy(place, small.data, small.size_bytes);
+    outgoing->packed = (struct tdm_bytes){place, small.size_bytes};
+    tdm__arguments_destroy(arguments);
+}
+
 tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
                                 const struct tdm_call_options *options, uint32_t refs_count,
                                 struct tdm__arguments *arguments,
                                 struct tdm__outgoing **outgoing_out)
 {
+    size_t method_bytes = strlen(method) + 1;
+    struct tdm_bytes small = tdm__arguments_small(arguments);
+    size_t size_bytes = sizeof(struct tdm__outgoing) + refs_count * sizeof(tdm_ref *) +
+                        method_bytes + small.size_bytes;
     struct tdm__outgoing *outgoing;
     tdm_status status;
 
-    TDM_TRY(check_method(method));
-    outgoing = tdm__spare_take_zeroed(bytes_of(refs_count));
+    TDM_TRY(check_method(method, method_bytes - 1));
+    outgoing = tdm__spare_take_zeroed(size_bytes);
     if (outgoing == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", method);
     }
     outgoing->link = link;
-    outgoing->refs_room = refs_count;
-    memcpy(outgoing->method, method, strlen(method) + 1);
+    outgoing->size_bytes = size_bytes;
+    outgoing->method = memcpy(outgoing->refs + refs_count, method, method_bytes);
     outgoing->made_ms = tdm__clock_ms();
     outgoing->deadline_ms = options != NULL && options->timeout_ms > 0
                                 ? tdm__deadline_in(options->timeout_ms)
@@ -82,17 +94,17 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
         tdm__outgoing_destroy(outgoing);
         return status;
     }
-    outgoing->arguments = arguments;
+    take_arguments(outgoing, method_bytes, arguments, small);
     *outgoing_out = outgoing;
     return TDM_OK;
 }
 
 void tdm__outgoing_destroy(struct tdm__outgoing *outgoing)
 {
-    TDM_ASSERT(outgoing->settled);
+    TDM_ASSERT(outgoing->settled && outgoing->call_id == 0);
     tdm__pull_abandon(outgoing->pull);
     tdm__arguments_destroy(outgoing->arguments);
-    tdm__spare_give(outgoing, bytes_of(outgoing->refs_room));
+    tdm__spare_give(outgoing, outgoing->size_bytes);
 }
 
 /* ---- settling --------------------------------------------------------------------------- */

@@ -10,14 +10,19 @@
 
 struct tdm__arguments;
 
-/* In `waiting` of its link until it is sent, in `flying` until it is answered; what has to be
+/* One piece of memory for all that a usual call needs: with a thousand of them under way, each
+ * further piece is one more that is cold by the time its reply comes.
+ *
+ * In `waiting` of its link until it is sent, in `flying` until it is answered; what has to be
  * sent again is back in `waiting`, in front. */
 struct tdm__outgoing {
     TAILQ_ENTRY(tdm__outgoing) entry;
-    struct tdm__link *link; /* borrowed */
-    char method[TDM__RPC_NAME_BYTES_MAX + 1];
-    struct tdm__arguments *arguments; /* owned */
+    struct tdm__link *link;           /* borrowed */
+    const char *method;               /* at the end of this memory */
+    struct tdm__arguments *arguments; /* owned; NULL for small ones, which are … */
+    struct tdm_bytes packed;          /* … at the end of this memory, too */
     tdm_stream *stream;               /* held; NULL for ordinary calls */
+    struct tdm__rpc_call call;        /* lent to the connection while call_id is not 0 */
     uint64_t sequence;      /* among those of its link to one incarnation; 0: not sent to it */
     uint64_t call_id;       /* on the link's connection; 0: not sent on it */
     uint64_t items_count;   /* that came on it */
@@ -29,7 +34,7 @@ struct tdm__outgoing {
     bool is_pending;      /* counted by its link */
     bool flying;
     bool settled;        /* the results are there, or nobody wants them */
-    uint32_t refs_room;  /* of the memory */
+    size_t size_bytes;   /* of this memory */
     uint32_t refs_count; /* 0: the results do not matter */
     tdm_ref *refs[];     /* held until settled; they know this call meanwhile */
 };

@@ -53,6 +53,15 @@ static void take_out(struct tdm__outgoing *outgoing)
     outgoing->flying = false;
 }
 
+/* No reply is awaited any more. */
+static void forget(struct tdm__outgoing *outgoing)
+{
+    if (outgoing->call_id != 0) {
+        tdm__conn_forget(outgoing->link->conn, outgoing->call_id);
+        outgoing->call_id = 0;
+    }
+}
+
 static void finish(struct tdm__outgoing *outgoing, tdm_status status, const char *detail,
                    tdm_document *document)
 {
@@ -279,15 +288,31 @@ static bool is_near(const struct tdm__link *link)
     return strcmp(link->info.node_id, link->runtime->node_id) == 0;
 }
 
+static bool is_ready(const struct tdm__outgoing *outgoing)
+{
+    return outgoing->arguments == NULL || tdm__arguments_ready(outgoing->arguments);
+}
+
+static tdm_status put_arguments(struct tdm__outgoing *outgoing, struct tdm__request *request)
+{
+    const struct tdm__link *link = outgoing->link;
+
+    request->packed = outgoing->packed;
+    return outgoing->arguments == NULL
+               ? TDM_OK
+               : tdm__arguments_pack(outgoing->arguments, link->conn, is_near(link), request);
+}
+
 static tdm_status send_call(struct tdm__outgoing *outgoing)
 {
     struct tdm__link *link = outgoing->link;
     struct tdm__request request = {.target = link->id,
                                    .method = outgoing->method,
                                    .deadline_ms = outgoing->deadline_ms,
-                                   .on_item = outgoing->stream == NULL ? NULL : on_item};
+                                   .on_item = outgoing->stream == NULL ? NULL : on_item,
+                                   .call = &outgoing->call};
 
-    TDM_TRY(tdm__arguments_pack(outgoing->arguments, link->conn, is_near(link), &request));
+    TDM_TRY(put_arguments(outgoing, &request));
     if (outgoing->sequence == 0) {
         outgoing->sequence = ++link->last_sequence;
     }
@@ -304,7 +329,7 @@ void tdm__traffic_pump(struct tdm__link *link)
         struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->waiting);
         tdm_status status;
 
-        if (!tdm__arguments_ready(outgoing->arguments)) {
+        if (!is_ready(outgoing)) {
             link->runtime->calls_blocked = true;
             return;
         }
@@ -358,9 +383,7 @@ void tdm__links_pump(tdm_runtime *runtime)
 
 static void expire(struct tdm__outgoing *outgoing)
 {
-    if (outgoing->call_id != 0) {
-        tdm__conn_forget(outgoing->link->conn, outgoing->call_id);
-    }
+    forget(outgoing);
     fail_expired(outgoing);
 }
 
@@ -514,9 +537,7 @@ void tdm__traffic_fail_all(struct tdm__link *link, tdm_status status, const char
     struct tdm__outgoing *outgoing;
 
     while ((outgoing = TAILQ_FIRST(&link->flying)) != NULL) {
-        if (outgoing->call_id != 0) {
-            tdm__conn_forget(link->conn, outgoing->call_id);
-        }
+        forget(outgoing);
         tdm__outgoing_fail(outgoing, status, reason);
         take_out(outgoing);
         tdm__outgoing_destroy(outgoing);
