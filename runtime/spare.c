@@ -26,10 +26,10 @@ struct shelf {
     size_t bytes;
 };
 
-static _Thread_local struct {
-    bool open;  /* it has been asked for; */
-    bool keeps; /* it is emptied when the thread ends, and keeps nothing from then on */
-    size_t kept_bytes;
+static _Thread_local struct spare {
+    bool open;         /* it has been asked for; */
+    bool keeps;        /* it is emptied when the thread ends, and keeps nothing from then on */
+    size_t room_bytes; /* that it may still keep */
     struct shelf shelves[SIZES_COUNT];
 } spare;
 
@@ -50,7 +50,7 @@ static size_t bytes_of(size_t index)
 
 /* ---- the bound -------------------------------------------------------------------------- */
 
-static void empty(struct shelf *shelf)
+static void empty(struct spare *own, struct shelf *shelf)
 {
     struct block *block;
 
@@ -58,29 +58,31 @@ static void empty(struct shelf *shelf)
         shelf->first = block->next;
         free(block);
     }
-    spare.kept_bytes -= shelf->bytes;
+    own->room_bytes += shelf->bytes;
     shelf->bytes = 0;
 }
 
-static void empty_fullest(void)
+static void empty_fullest(struct spare *own)
 {
-    struct shelf *fullest = &spare.shelves[0];
+    struct shelf *fullest = &own->shelves[0];
 
     for (size_t i = 1; i < SIZES_COUNT; i++) {
-        if (spare.shelves[i].bytes > fullest->bytes) {
-            fullest = &spare.shelves[i];
+        if (own->shelves[i].bytes > fullest->bytes) {
+            fullest = &own->shelves[i];
         }
     }
-    empty(fullest);
+    empty(own, fullest);
 }
 
 static void thread_ends(void *arg)
 {
-    (void)arg;
-    spare.keeps = false;
+    struct spare *own = arg;
+
+    own->keeps = false;
     for (size_t i = 0; i < SIZES_COUNT; i++) {
-        empty(&spare.shelves[i]);
+        empty(own, &own->shelves[i]);
     }
+    own->room_bytes = 0;
 }
 
 static void make_key(void)
@@ -88,16 +90,17 @@ static void make_key(void)
     has_key = pthread_key_create(&key, thread_ends) == 0;
 }
 
-static void open_spare(void)
+static void open_spare(struct spare *own)
 {
-    spare.open = true;
+    own->open = true;
     (void)pthread_once(&once, make_key);
-    spare.keeps = KEEPS && has_key && pthread_setspecific(key, &spare) == 0;
+    own->keeps = KEEPS && has_key && pthread_setspecific(key, own) == 0;
+    own->room_bytes = own->keeps ? TDM__SPARE_KEPT_BYTES_MAX : 0;
 }
 
 size_t tdm__spare_kept_bytes(void)
 {
-    return spare.kept_bytes;
+    return spare.keeps ? TDM__SPARE_KEPT_BYTES_MAX - spare.room_bytes : 0;
 }
 
 /* ---- blocks ----------------------------------------------------------------------------- */
@@ -118,7 +121,7 @@ void *tdm__spare_take(size_t size_bytes)
     }
     shelf->first = block->next;
     shelf->bytes -= bytes_of(index);
-    spare.kept_bytes -= bytes_of(index);
+    spare.room_bytes += bytes_of(index);
     return block;
 }
 
@@ -129,28 +132,43 @@ void *tdm__spare_take_zeroed(size_t size_bytes)
     return memory == NULL ? NULL : memset(memory, 0, size_bytes);
 }
 
-void tdm__spare_give(void *memory, size_t size_bytes)
+static void keep(struct spare *own, size_t index, struct block *block)
 {
-    size_t index = index_of(size_bytes);
-    struct block *block = memory;
-    struct shelf *shelf;
+    struct shelf *shelf = &own->shelves[index];
 
-    if (memory == NULL) {
-        return;
-    }
-    if (!spare.open) {
-        open_spare();
-    }
-    if (index >= SIZES_COUNT || !spare.keeps) {
-        free(memory);
-        return;
-    }
-    if (spare.kept_bytes + bytes_of(index) > TDM__SPARE_KEPT_BYTES_MAX) {
-        empty_fullest();
-    }
-    shelf = &spare.shelves[index];
     block->next = shelf->first;
     shelf->first = block;
     shelf->bytes += bytes_of(index);
-    spare.kept_bytes += bytes_of(index);
+    own->room_bytes -= bytes_of(index);
+}
+
+/* The first block of a thread, one too many, or one after its end.  Rare: not inline, where it
+ * would make the usual give longer. */
+static __attribute__((noinline)) void give_without_room(struct spare *own, size_t index,
+                                                        struct block *block)
+{
+    if (!own->open) {
+        open_spare(own);
+    }
+    if (!own->keeps) {
+        free(block);
+        return;
+    }
+    if (own->room_bytes < bytes_of(index)) {
+        empty_fullest(own);
+    }
+    keep(own, index, block);
+}
+
+void tdm__spare_give(void *memory, size_t size_bytes)
+{
+    size_t index = index_of(size_bytes);
+
+    if (index >= SIZES_COUNT || memory == NULL) {
+        free(memory);
+    } else if (spare.room_bytes >= bytes_of(index)) {
+        keep(&spare, index, memory);
+    } else {
+        give_without_room(&spare, index, memory);
+    }
 }
