@@ -29,27 +29,30 @@ tdm_status tdm__answer_keep(const struct tdm__answer *answer,
     const void *bytes = answer->status == TDM_OK ? answer->packed.data : answer->detail;
     size_t size_bytes =
         answer->status == TDM_OK ? answer->packed.size_bytes : strlen(answer->detail) + 1;
-    struct tdm__kept_answer *kept = tdm__spare_take(sizeof(*kept) + size_bytes);
+    size_t kept_bytes = sizeof(**kept_out) + answer->fds_count * sizeof(int) + size_bytes;
+    struct tdm__kept_answer *kept = tdm__spare_take(kept_bytes);
+    char *copy;
     tdm_status status;
 
     if (kept == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a copy of a reply of %zu bytes", size_bytes);
     }
     kept->sequence = 0;
-    kept->size_bytes = sizeof(*kept) + size_bytes;
+    kept->size_bytes = kept_bytes;
+    copy = (char *)(kept->fds + answer->fds_count);
     if (size_bytes > 0) {
-        memcpy(kept->bytes, bytes, size_bytes);
+        memcpy(copy, bytes, size_bytes);
     }
     kept->answer =
         (struct tdm__answer){.status = answer->status, .detail = "", .fds = kept->fds};
     if (answer->status == TDM_OK) {
-        kept->answer.packed = (struct tdm_bytes){kept->bytes, size_bytes};
+        kept->answer.packed = (struct tdm_bytes){copy, size_bytes};
         kept->answer.large = answer->large;
         tdm__large_retain(answer->large);
         kept->answer.passed = answer->passed;
         tdm__passed_retain(answer->passed);
     } else {
-        kept->answer.detail = kept->bytes;
+        kept->answer.detail = copy;
     }
     status = duplicate(kept, answer);
     if (status != TDM_OK) {

@@ -25,8 +25,7 @@ struct tdm__kept_answer {
     uint64_t sequence;
     size_t size_bytes; /* of memory */
     struct tdm__answer answer;
-    int fds[TDM__RPC_FDS_MAX]; /* owned */
-    char bytes[];              /* the packed value, or the detail */
+    int fds[]; /* owned; behind them the packed value, or the detail */
 };
 
 tdm_status tdm__answer_keep(const struct tdm__answer *answer,
