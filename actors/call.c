@@ -141,10 +141,9 @@ static tdm_status check_unanswered(const tdm_call *call)
                : TDM_OK;
 }
 
+/* With the lock. */
 static tdm_status answer(tdm_call *call, const struct tdm__answer *said)
 {
-    TDM__ENTER(call->loop);
-
     TDM_TRY(check_unanswered(call));
     if (call->executor == NULL) {
         call->answered = true; /* a constructor's: nobody reads it */
@@ -207,16 +206,22 @@ static bool may_be_large(const tdm_call *call)
     return call->executor != NULL && tdm_runtime_current() != NULL;
 }
 
-tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
+static tdm_status reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
     struct tdm__large *large = NULL;
-    TDM__ENTER(call->loop);
 
-    TDM_TRY(check_unanswered(call));
     if (may_be_large(call)) {
         TDM_TRY(tdm__large_copy(tdm_runtime_current(), packed_array, &large));
     }
     return reply(call, large, packed_array);
+}
+
+tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
+{
+    TDM__ENTER(call->loop);
+
+    TDM_TRY(check_unanswered(call));
+    return reply_packed(call, packed_array);
 }
 
 static tdm_status reply_small(tdm_call *call, const char *format, va_list args)
@@ -227,7 +232,7 @@ static tdm_status reply_small(tdm_call *call, const char *format, va_list args)
     TDM_TRY(take_writer(&writer));
     status = tdm__links_pack(tdm_runtime_current(), writer, format, args, &call->replied_with);
     if (status == TDM_OK) {
-        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+        status = reply_packed(call, tdm_writer_bytes(writer));
     }
     give_writer(writer);
     return status;
@@ -276,6 +281,7 @@ void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
     va_start(args, format);
     (void)vsnprintf(detail, sizeof(detail), format, args);
     va_end(args);
+    TDM__ENTER(call->loop);
     (void)answer(call, &(struct tdm__answer){.status = status == TDM_OK ? TDM_E_METHOD : status,
                                              .detail = detail});
 }
