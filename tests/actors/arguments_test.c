@@ -49,6 +49,28 @@ static void a_reference_becomes_its_value(void **state)
     tdm_ref_release(ref);
 }
 
+/* Few bytes move into the call's own memory, more stay where they were packed. */
+static void arguments_of_every_length_arrive_as_they_were(void **state)
+{
+    enum { LENGTHS = 600 };
+    static tdm_ref *refs[LENGTHS];
+    static char text[LENGTHS + 1];
+
+    (void)state;
+    for (int i = 0; i < LENGTHS; i++) {
+        assert_int_equal(tdm_actor_call(first, "echo", &refs[i], "s", text), TDM_OK);
+        text[i] = (char)('a' + i % 26);
+    }
+    for (int i = 0; i < LENGTHS; i++) {
+        const char *answer;
+
+        assert_int_equal(tdm_get(refs[i], PATIENCE_MS, "s", &answer), TDM_OK);
+        assert_int_equal(strlen(answer), i);
+        assert_memory_equal(answer, text, (size_t)i);
+        tdm_ref_release(refs[i]);
+    }
+}
+
 static void calls_keep_their_place_behind_one_that_waits(void **state)
 {
     tdm_ref *slow;
@@ -133,6 +155,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reference_becomes_its_value),
+        cmocka_unit_test(arguments_of_every_length_arrive_as_they_were),
         cmocka_unit_test(calls_keep_their_place_behind_one_that_waits),
         cmocka_unit_test(a_chain_over_two_actors_runs_by_itself),
         cmocka_unit_test(a_failed_reference_fails_the_calls_that_take_it),

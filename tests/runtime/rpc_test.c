@@ -445,6 +445,59 @@ static void the_answer_to_a_forgotten_call_goes_nowhere(void **state)
     assert_int_equal(answer->count, 0);
 }
 
+struct lent {
+    struct tdm__rpc_call call;
+    char method[8];
+    uint32_t *ended;
+    tdm_status status;
+};
+
+static void free_lent(void *arg, struct tdm__reply *reply)
+{
+    struct lent *lent = arg;
+
+    assert_int_equal(reply->status, lent->status);
+    (*lent->ended)++;
+    free(lent);
+}
+
+static void call_lent(const char *method, tdm_status status, uint32_t *ended)
+{
+    struct tdm__request request = pair_request(method, "x");
+    struct lent *lent = malloc(sizeof(*lent));
+
+    assert_non_null(lent);
+    (void)snprintf(lent->method, sizeof(lent->method), "%s", method);
+    lent->ended = ended;
+    lent->status = status;
+    request.method = lent->method;
+    request.call = &lent->call;
+    assert_int_equal(tdm__conn_call(pair.conns[0], &request, free_lent, lent, NULL), TDM_OK);
+}
+
+static void the_memory_that_a_call_was_lent_may_go_with_its_end(void **state)
+{
+    struct tdm__request request = pair_request("hold", "x");
+    struct tdm__rpc_call memory;
+    uint64_t call_id;
+    uint32_t ended = 0;
+
+    (void)state;
+    pair_join(&pair);
+    call_lent("echo", TDM_OK, &ended);
+    pair_run_until(&pair, &ended, 1);
+    request.call = &memory;
+    assert_int_equal(
+        tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[0], &call_id), TDM_OK);
+    tdm__conn_forget(pair.conns[0], call_id);
+    memset(&memory, 0xff, sizeof(memory)); /* it is the lender's again */
+    call_lent("hold", TDM_E_CLOSED, &ended);
+    pair_run_until(&pair, &pair.held_count, 2);
+    tdm__conn_close(pair.conns[0]);
+    pair_run_until(&pair, &ended, 2);
+    assert_int_equal(answers[0].count, 0);
+}
+
 static void closing_ends_the_calls_in_flight_on_both_sides(void **state)
 {
 
@@ -687,6 +740,7 @@ int main(void)
         RPC_TEST(a_deadline_ends_the_wait_with_names),
         RPC_TEST(each_call_has_its_own_deadline),
         RPC_TEST(the_answer_to_a_forgotten_call_goes_nowhere),
+        RPC_TEST(the_memory_that_a_call_was_lent_may_go_with_its_end),
         RPC_TEST(closing_ends_the_calls_in_flight_on_both_sides),
         RPC_TEST(an_answer_before_the_end_still_arrives),
         RPC_TEST(an_endpoint_may_be_destroyed_in_its_own_callback),
