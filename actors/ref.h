@@ -22,19 +22,19 @@ struct tdm__shared;
 struct tdm_ref {
     tdm_runtime *runtime;      /* borrowed */
     atomic_uint holders_count; /* letting go is a release, to find oneself alone an acquire */
-    bool done;
     tdm_status status;
+    bool done;
+    bool is_small;          /* its value was found to need no segment */
+    bool is_of_call;        /* of this process: it can be canceled */
     char *detail;           /* owned; NULL when there is none */
     tdm_document *document; /* owned; NULL unless done and well, and for a large value of
                                this process until it is read here */
     const tdm_value *_Atomic value; /* in the document: an array; set last (a release) */
     struct tdm__holds nested;       /* the references in the document */
     struct tdm__large *large; /* counted; where the value lies, if this process put it there */
-    bool is_small;            /* its value was found to need no segment */
     struct tdm__shared *shared; /* owned; NULL while no other process knows it */
     struct tdm__id actor;       /* of a hold on an actor, which never has a value; else none */
     void (*on_end)(tdm_ref *ref);     /* when the last holder goes; may be NULL */
-    bool is_of_call;                  /* of this process: it can be canceled */
     struct tdm__outgoing *outgoing;   /* borrowed: the call that completes it; NULL: none */
     struct tdm__done *told_when_done; /* owned: who is told when it is done (results.c) */
 };
