@@ -6,7 +6,7 @@
  * a small copy.  Links that are not here are taken to be as fast. */
 #include "colocate/plan/reshard.h"
 #include "colocate/weights/handle.h"
-#include "colocate/weights/sum.h"
+#include "colocate/plan/sum.h"
 #include "measure.h"
 
 #include <inttypes.h>

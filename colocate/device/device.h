@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_DEVICE_DEVICE_H
 #define TDM_COLOCATE_DEVICE_DEVICE_H
 
+#include "colocate/plan/part.h"
 #include "runtime/id.h"
 
 #include <stddef.h>
@@ -33,8 +34,8 @@ struct tdm__event {
 
 enum { TDM__DEVICE_BLOCKS_MAX = 8, TDM__UUID_BYTES = 48 };
 
-/* One thread.  All entries are mandatory; outputs are written on TDM_OK only; a failed entry
- * has changed nothing. */
+/* One thread, but for move.  All entries are mandatory; outputs are written on TDM_OK only;
+ * a failed entry has changed nothing. */
 struct tdm__device_ops {
     const char *name;
 
@@ -75,6 +76,14 @@ struct tdm__device_ops {
     /* Marks all copies so far; waiting makes later ones come after them. */
     tdm_status (*event_record)(struct tdm__device *device, struct tdm__event *event_out);
     tdm_status (*event_wait)(struct tdm__device *device, const struct tdm__event *event);
+
+    /* Runs parts and takes their sums, wherever their ends are mapped or, from host_alloc, in
+     * host memory; none overlaps another.  What was copied before is flushed first by whoever
+     * needs it; all is done when this returns.  Any thread, also beside other calls, while the
+     * ends stay mapped.  On failure what would have been written, sums too, is
+     * undefined. */
+    tdm_status (*move)(struct tdm__device *device, const struct tdm__part *parts,
+                       uint32_t count, uint64_t *sums_out);
 
     /* Host memory that copies run fastest from and to. */
     tdm_status (*host_alloc)(struct tdm__device *device, size_t size_bytes, void **address_out);

@@ -123,6 +123,13 @@ static tdm_status faulty_event_wait(struct tdm__device *device, const struct tdm
     return inner_of(device)->ops->event_wait(inner_of(device), event);
 }
 
+static tdm_status faulty_move(struct tdm__device *device, const struct tdm__part *parts,
+                              uint32_t count, uint64_t *sums_out)
+{
+    TDM_TRY(pass(device, "move"));
+    return inner_of(device)->ops->move(inner_of(device), parts, count, sums_out);
+}
+
 static tdm_status faulty_host_alloc(struct tdm__device *device, size_t size_bytes,
                                     void **address_out)
 {
@@ -153,6 +160,7 @@ tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device
         .copy_flush = faulty_copy_flush,
         .event_record = faulty_event_record,
         .event_wait = faulty_event_wait,
+        .move = faulty_move,
         .host_alloc = faulty_host_alloc,
         .host_free = faulty_host_free,
     };

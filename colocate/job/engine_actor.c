@@ -473,8 +473,7 @@ static tdm_status look_at_weights(struct engine *engine, struct tdm__weight_bloc
         return tdm__fail(TDM_E_STATE, "this engine's weights are paused");
     }
     tdm__step("engine.show");
-    tdm__receiver_show(engine->receiver, blocks_out);
-    return TDM_OK;
+    return tdm__receiver_show(engine->receiver, blocks_out);
 }
 
 static void write_shown(tdm_writer *writer, const struct engine *engine,

@@ -10,8 +10,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { TILE_BLOCKS = 64 }; /* in a row, of which scales are kept while codes are written */
-
 enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
                                 const struct tdm_slice *slice)
 {
@@ -164,108 +162,22 @@ tdm_status tdm__convert_rectangle(const struct tdm_tensor_info *tensor,
     return TDM_OK;
 }
 
+struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to)
+{
+    return (struct tdm__part){.from = from,
+                              .to = to,
+                              .rows = copy->rows,
+                              .columns = copy->columns,
+                              .from_pitch = copy->from_pitch,
+                              .to_pitch = copy->to_pitch,
+                              .convert = copy->convert,
+                              .from_dtype = copy->from_dtype,
+                              .to_dtype = copy->to_dtype};
+}
+
 struct tdm__rows tdm__convert_rows(const struct tdm__copy *copy)
 {
-    bool is_scales = copy->convert == TDM__CONVERT_SCALES;
-    size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
-    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
-    uint64_t rows = is_scales ? blocks_of(copy->rows) : copy->rows;
-    uint64_t columns = is_scales ? blocks_of(copy->columns) : copy->columns;
+    const struct tdm__part part = tdm__convert_part(copy, NULL, NULL);
 
-    return (struct tdm__rows){.count = rows,
-                              .size_bytes = columns * element_bytes,
-                              .from_pitch = copy->from_pitch * from_bytes,
-                              .to_pitch = copy->to_pitch * element_bytes};
-}
-
-/* ---- running ---------------------------------------------------------------------------- */
-
-static uint32_t smaller(uint32_t one, uint32_t other)
-{
-    return one < other ? one : other;
-}
-
-/* The codes alone: the scales have a copy of their own, maybe in another window. */
-static void write_codes(const struct tdm__copy *copy, const uint8_t *from, uint8_t *to)
-{
-    size_t from_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
-    const uint32_t tile_columns = TILE_BLOCKS * TDM__FP8_BLOCK;
-    float scales[TILE_BLOCKS];
-
-    for (uint32_t row = 0; row < copy->rows; row += TDM__FP8_BLOCK) {
-        for (uint32_t column = 0; column < copy->columns; column += tile_columns) {
-            size_t first = (size_t)row * copy->from_pitch + column;
-            const struct tdm__matrix tile = {
-                from + first * from_bytes, (enum tdm_dtype)copy->from_dtype,
-                smaller(copy->rows - row, TDM__FP8_BLOCK),
-                smaller(copy->columns - column, tile_columns), copy->from_pitch};
-            const struct tdm__fp8_matrix codes = {to + (size_t)row * copy->to_pitch + column,
-                                                  scales, copy->to_pitch, TILE_BLOCKS};
-
-            tdm__fp8_quantize(&tile, &codes);
-        }
-    }
-}
-
-static void write_halves(const struct tdm__copy *copy, const uint8_t *from, uint16_t *to)
-{
-    for (uint32_t row = 0; row < copy->rows; row++) {
-        tdm__bf16_cast(to + (size_t)row * copy->to_pitch,
-                       from + (size_t)row * copy->from_pitch * sizeof(float), copy->columns);
-    }
-}
-
-static void convert(const struct tdm__copy *copy, const void *from, void *to)
-{
-    const struct tdm__matrix matrix = {from, (enum tdm_dtype)copy->from_dtype, copy->rows,
-                                       copy->columns, copy->from_pitch};
-
-    switch ((enum tdm__convert)copy->convert) {
-    case TDM__CONVERT_NONE:
-        break; /* copied while it is summed */
-    case TDM__CONVERT_BF16:
-        write_halves(copy, from, to);
-        break;
-    case TDM__CONVERT_FP8:
-        write_codes(copy, from, to);
-        break;
-    case TDM__CONVERT_SCALES:
-        tdm__fp8_scales(&matrix, to, copy->to_pitch);
-        break;
-    }
-}
-
-/* Packed: a sum does not depend on where the rows lie. */
-static uint64_t sum_converted(const struct tdm__copy *copy, const void *from)
-{
-    struct tdm__rows rows = tdm__convert_rows(copy);
-    void *scratch = malloc(rows.count * rows.size_bytes);
-    struct tdm__copy packed = *copy;
-    uint64_t sum;
-
-    if (scratch == NULL) {
-        return 0;
-    }
-    rows.from_pitch = rows.size_bytes;
-    packed.to_pitch =
-        (uint32_t)(rows.size_bytes / tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype));
-    convert(&packed, from, scratch);
-    sum = tdm__sum_rows(&rows, scratch);
-    free(scratch);
-    return sum;
-}
-
-uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void *to)
-{
-    struct tdm__rows rows = tdm__convert_rows(copy);
-
-    if (copy->convert == TDM__CONVERT_NONE) {
-        return to == NULL ? tdm__sum_rows(&rows, from) : tdm__sum_copy(&rows, from, to);
-    }
-    if (to == NULL) {
-        return sum_converted(copy, from);
-    }
-    convert(copy, from, to);
-    rows.from_pitch = rows.to_pitch;
-    return tdm__sum_rows(&rows, to);
+    return tdm__part_rows(&part);
 }

@@ -3,8 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_CONVERT_H
 #define TDM_COLOCATE_WEIGHTS_CONVERT_H
 
-#include "colocate/plan/copy.h"
-#include "colocate/weights/sum.h"
+#include "colocate/plan/part.h"
 
 #include <tandem/tensor.h>
 
@@ -27,11 +26,9 @@ tdm_status tdm__convert_rectangle(const struct tdm_tensor_info *tensor,
                                   const struct tdm_slice *wanted, const struct tdm_slice *held,
                                   struct tdm__copy *copy);
 
-/* The rectangle that a copy writes: its rows, in bytes, and the distance between them. */
+/* A copy with its ends, for a device to run. */
+struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to);
+/* The rectangle that it writes: its rows, in bytes, and the distance between them. */
 struct tdm__rows tdm__convert_rows(const struct tdm__copy *copy);
-
-/* Runs a copy whose ends are these; returns the sum of what was written.  To NULL: of what
- * would be; 0 where there is no memory to find that out. */
-uint64_t tdm__convert_copy(const struct tdm__copy *copy, const void *from, void *to);
 
 #endif

@@ -64,10 +64,9 @@ struct tdm__tensor_record {
     uint64_t shape[TDM_DIMS_MAX];  /* unused: zero */
     uint64_t stride[TDM_DIMS_MAX]; /* in elements; unused: zero */
     uint64_t offset;               /* of the first element in the storage, in elements */
-    uint64_t
-        checksum;   /* XXH3-64 of its elements, row after row; of a part colocate/weights/sum.h
-                     */
-    uint64_t image; /* of a part: its first byte in the receiver's weights; else zero */
+    uint64_t checksum; /* XXH3-64 of its elements, row after row; of a part colocate/plan/sum.h
+                        */
+    uint64_t image;    /* of a part: its first byte in the receiver's weights; else zero */
     uint64_t reserved_tail; /* zero */
 };
 

@@ -27,6 +27,8 @@ struct tdm__mover {
     struct target *targets;   /* one an engine rank */
     struct tdm_slice *slices; /* this rank's, with addresses where they are now */
     uint32_t *shares_max;     /* of each window: the most copies that one rank makes */
+    struct tdm__part *parts;  /* of one window */
+    uint8_t *edges;           /* theirs */
     uint64_t *own_sums;
     uint64_t *sums; /* rank after rank, those of one window */
     uint32_t *nexts;
@@ -68,14 +70,16 @@ static tdm_status make_buffers(struct tdm__mover *mover)
     }
     mover->targets = calloc((size_t)route->to_count + 1, sizeof(*mover->targets));
     mover->slices = calloc(slices_count + 1, sizeof(*mover->slices));
+    mover->parts = calloc((size_t)share_max + 1, sizeof(*mover->parts));
+    mover->edges = calloc((size_t)share_max + 1, sizeof(*mover->edges));
     mover->own_sums = calloc((size_t)share_max + 1, sizeof(*mover->own_sums));
     mover->sums = calloc((size_t)share_max * route->from_count + 1, sizeof(*mover->sums));
     mover->nexts = calloc((size_t)route->from_count + 1, sizeof(*mover->nexts));
     mover->records = calloc((size_t)largest.header.tensors_count + 1, sizeof(*mover->records));
     mover->description = malloc(tdm__handles_bytes(&largest));
-    if (mover->targets == NULL || mover->slices == NULL || mover->own_sums == NULL ||
-        mover->sums == NULL || mover->nexts == NULL || mover->records == NULL ||
-        mover->description == NULL) {
+    if (mover->targets == NULL || mover->slices == NULL || mover->parts == NULL ||
+        mover->edges == NULL || mover->own_sums == NULL || mover->sums == NULL ||
+        mover->nexts == NULL || mover->records == NULL || mover->description == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an update's buffers: %u copies of %u ranks", share_max,
                          route->from_count);
     }
@@ -127,6 +131,8 @@ void tdm__mover_destroy(struct tdm__mover *mover)
     free(mover->targets);
     free(mover->slices);
     free(mover->shares_max);
+    free(mover->parts);
+    free(mover->edges);
     free(mover->own_sums);
     free(mover->sums);
     free(mover->nexts);
@@ -271,27 +277,19 @@ void tdm__mover_close(struct tdm__mover *mover)
 
 /* ---- write ------------------------------------------------------------------------------ */
 
-static void count_copy(struct tdm__moved *moved, const struct tdm__copy *copy, uint64_t sum)
-{
-    const struct tdm__rows rows = tdm__convert_rows(copy);
-
-    moved->bytes[copy->edge] += rows.count * rows.size_bytes;
-    moved->sums[copy->edge] = tdm__mix(moved->sums[copy->edge], sum);
-}
-
-/* To NULL: only sums, so that what members vote for does not depend on who is there. */
-static uint64_t write_copy(const struct tdm__mover *mover, const struct tdm__copy *copy,
-                           char *to)
+/* To NULL: only a sum, so that what members vote for does not depend on who is there. */
+static struct tdm__part part_of(const struct tdm__mover *mover, const struct tdm__copy *copy,
+                                char *to)
 {
     const char *from = mover->slices[copy->from_tensor].address;
     size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
 
-    return tdm__convert_copy(copy, from + copy->from_offset * element_bytes, to);
+    return tdm__convert_part(copy, from + copy->from_offset * element_bytes, to);
 }
 
-/* Returns how many sums there are now. */
-static uint32_t write_image(struct tdm__mover *mover, uint32_t image_index, uint32_t window,
-                            uint32_t sums_count)
+/* Returns how many parts there are now. */
+static uint32_t add_image(struct tdm__mover *mover, uint32_t image_index, uint32_t window,
+                          uint32_t parts_count)
 {
     const struct tdm__route *route = mover->options.route;
     const struct tdm__route_image *image = &route->images[image_index];
@@ -305,28 +303,47 @@ static uint32_t write_image(struct tdm__mover *mover, uint32_t image_index, uint
             uint64_t at = tdm__route_image_offset(route, image_index, copy);
 
             at -= mover->options.in_place ? 0 : about->begin;
-            mover->own_sums[sums_count] =
-                write_copy(mover, copy, address == NULL ? NULL : address + at);
-            if (address != NULL) {
-                count_copy(&mover->moved, copy, mover->own_sums[sums_count]);
-            }
-            sums_count++;
+            mover->parts[parts_count] =
+                part_of(mover, copy, address == NULL ? NULL : address + at);
+            mover->edges[parts_count++] = copy->edge;
         }
     }
-    return sums_count;
+    return parts_count;
+}
+
+static void count_moved(struct tdm__mover *mover, uint32_t parts_count)
+{
+    struct tdm__moved *moved = &mover->moved;
+
+    for (uint32_t i = 0; i < parts_count; i++) {
+        const struct tdm__rows rows = tdm__part_rows(&mover->parts[i]);
+        uint8_t edge = mover->edges[i];
+
+        if (mover->parts[i].to != NULL) {
+            moved->bytes[edge] += rows.count * rows.size_bytes;
+            moved->sums[edge] = tdm__mix(moved->sums[edge], mover->own_sums[i]);
+        }
+    }
 }
 
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
 {
     const struct tdm__route *route = mover->options.route;
+    struct tdm__device *device = tdm__regions_device(mover->options.regions);
     size_t each = mover->shares_max[window] * sizeof(uint64_t);
     uint32_t count = 0;
+    tdm_status status;
 
     mover->moved = (struct tdm__moved){.bytes = {0}};
     for (uint32_t i = 0; i < route->to_count; i++) {
-        count = write_image(mover, i, window, count);
+        count = add_image(mover, i, window, count);
     }
-    memset(mover->own_sums + count, 0, each - count * sizeof(uint64_t));
+    memset(mover->own_sums, 0, each);
+    status = device->ops->move(device, mover->parts, count, mover->own_sums);
+    if (status != TDM_OK) {
+        return status;
+    }
+    count_moved(mover, count);
     TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums, each, mover->sums));
     mover->contents = tdm__checksum_contents(&mover->contents, mover->sums,
                                              mover->shares_max[window] * route->from_count);

@@ -12,6 +12,8 @@
 
 enum { SAMPLE = 16 };
 
+#define GAP UINT32_MAX /* instead of a record */
+
 struct extent {
     uint64_t begin; /* in the image, in bytes */
     uint64_t end;
@@ -223,66 +225,141 @@ static tdm_status check_record(const struct tdm__parts *parts,
     return TDM_OK;
 }
 
-static tdm_status put_part(const struct tdm__parts *parts, const struct tdm__parts_stage *stage,
-                           uint32_t index)
+/* What the device has to do of a bucket. */
+struct work {
+    struct tdm__part *parts; /* owned, like the rest */
+    uint32_t *records;       /* whose parts they are; GAP: none's */
+    uint64_t *sums;
+    uint32_t count;
+};
+
+static void free_work(struct work *work)
+{
+    free(work->parts);
+    free(work->records);
+    free(work->sums);
+}
+
+static tdm_status make_work(size_t parts_max, struct work *work)
+{
+    *work = (struct work){.parts = calloc(parts_max + 1, sizeof(*work->parts)),
+                          .records = calloc(parts_max + 1, sizeof(*work->records)),
+                          .sums = calloc(parts_max + 1, sizeof(*work->sums))};
+    if (work->parts == NULL || work->records == NULL || work->sums == NULL) {
+        free_work(work);
+        return tdm__fail(TDM_E_NOMEM, "a bucket of %zu parts", parts_max);
+    }
+    return TDM_OK;
+}
+
+static void add_part(struct work *work, uint32_t record, const struct tdm__rows *rows,
+                     const void *from, void *to)
+{
+    work->parts[work->count] = tdm__part_of_rows(rows, from, to);
+    work->records[work->count++] = record;
+}
+
+/* Zeros where the layout has nothing. */
+static void add_gaps(const struct tdm__parts *parts, const struct tdm__parts_stage *stage,
+                     struct work *work)
+{
+    for (uint32_t i = 0; i < parts->gaps_count; i++) {
+        const struct extent *gap = &parts->gaps[i];
+        const struct tdm__rows row = {.count = 1, .size_bytes = gap->end - gap->begin};
+
+        add_part(work, GAP, &row, NULL, stage->image + gap->begin);
+    }
+}
+
+/* Copied, or looked at where it lies, or left alone. */
+static void add_record(const struct tdm__parts_stage *stage, uint32_t index, struct work *work)
 {
     const struct tdm__tensor_record *record = &stage->handles->tensors[index];
     const struct tdm__rows rows = rows_of(record);
     char *place = stage->image + record->image;
     uint64_t turn = index + stage->handles->header.epoch;
-    uint64_t sum;
 
     if (stage->source != NULL) {
-        sum = tdm__sum_copy(&rows,
-                            stage->source +
-                                record->offset * tdm_dtype_bytes((enum tdm_dtype)record->dtype),
-                            place);
+        size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+
+        add_part(work, index, &rows, stage->source + record->offset * element_bytes, place);
     } else if (stage->verify == TDM__VERIFY_FULL ||
                (stage->verify == TDM__VERIFY_SAMPLE && turn % SAMPLE == 0)) {
-        sum = tdm__sum_rows(&rows, place);
-    } else {
-        return TDM_OK;
+        add_part(work, index, &rows, place, NULL);
     }
-    if (stage->verify != TDM__VERIFY_NONE && sum != record->checksum) {
-        return tdm__fail(TDM_E_CHECKSUM,
-                         "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
-                         ", the sender's is %016" PRIx64,
-                         parts->manifest->tensors[record->tensor].name, rows.count,
-                         rows.size_bytes, sum, record->checksum);
+}
+
+static tdm_status compare_sums(const struct tdm__parts *parts,
+                               const struct tdm__parts_stage *stage, const struct work *work)
+{
+    for (uint32_t i = 0; i < work->count && stage->verify != TDM__VERIFY_NONE; i++) {
+        const struct tdm__tensor_record *record;
+
+        if (work->records[i] == GAP) {
+            continue;
+        }
+        record = &stage->handles->tensors[work->records[i]];
+        if (work->sums[i] != record->checksum) {
+            const struct tdm__rows rows = rows_of(record);
+
+            return tdm__fail(TDM_E_CHECKSUM,
+                             "tensor %s: %zu rows of %zu bytes have the checksum %016" PRIx64
+                             ", the sender's is %016" PRIx64,
+                             parts->manifest->tensors[record->tensor].name, rows.count,
+                             rows.size_bytes, work->sums[i], record->checksum);
+        }
     }
     return TDM_OK;
 }
 
-static tdm_status put_parts(struct tdm__parts *parts, const struct tdm__parts_stage *stage)
+static tdm_status put_parts(const struct tdm__parts *parts,
+                            const struct tdm__parts_stage *stage, bool first)
 {
     const struct tdm__handles *handles = stage->handles;
+    struct tdm__device *device = stage->device;
+    struct work work;
+    tdm_status status;
 
+    TDM_TRY(make_work((size_t)parts->gaps_count + handles->header.tensors_count, &work));
+    if (first) {
+        add_gaps(parts, stage, &work);
+    }
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        add_record(stage, i, &work);
+    }
+    status = device->ops->move(device, work.parts, work.count, work.sums);
+    if (status == TDM_OK) {
+        status = compare_sums(parts, stage, &work);
+    }
+    free_work(&work);
+    return status;
+}
+
+static void count_come(struct tdm__parts *parts, const struct tdm__handles *handles)
+{
     for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
         const struct tdm__tensor_record *record = &handles->tensors[i];
 
-        TDM_TRY(check_record(parts, record));
-        TDM_TRY(put_part(parts, stage, i));
         parts->come_bytes[record->tensor] += record->shape[0] * record->shape[1] *
                                              tdm_dtype_bytes((enum tdm_dtype)record->dtype);
     }
-    return TDM_OK;
 }
 
 tdm_status tdm__parts_stage(struct tdm__parts *parts, const struct tdm__parts_stage *stage)
 {
     uint32_t bucket = stage->handles->header.bucket;
+    bool first = parts->bucket_next == 0;
 
     if (bucket < parts->bucket_next) {
-        return tdm__fail(TDM_E_STATE, "bucket %" PRIu32 " came after bucket %" PRIu32, bucket,
+        return tdm__fail(TDM_E_STATE, "bucket %" PRIu32 " comes after bucket %" PRIu32, bucket,
                          parts->bucket_next - 1);
     }
-    for (uint32_t i = 0; i < parts->gaps_count && parts->bucket_next == 0; i++) {
-        const struct extent *gap = &parts->gaps[i];
-
-        memset(stage->image + gap->begin, 0, gap->end - gap->begin);
-    }
     parts->bucket_next = UINT32_MAX; /* unless all of it is good, nothing more may come */
-    TDM_TRY(put_parts(parts, stage));
+    for (uint32_t i = 0; i < stage->handles->header.tensors_count; i++) {
+        TDM_TRY(check_record(parts, &stage->handles->tensors[i]));
+    }
+    TDM_TRY(put_parts(parts, stage, first));
+    count_come(parts, stage->handles);
     parts->bucket_next = bucket + 1;
     return TDM_OK;
 }

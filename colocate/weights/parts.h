@@ -25,6 +25,7 @@ void tdm__parts_destroy(struct tdm__parts *parts); /* NULL is allowed */
 void tdm__parts_begin(struct tdm__parts *parts);
 
 struct tdm__parts_stage {
+    struct tdm__device *device;         /* runs what is to be done */
     const struct tdm__handles *handles; /* checked against place and manifest */
     const char *source;                 /* their storage, mapped; NULL: they are in the image */
     char *image;

@@ -5,7 +5,6 @@
 #include "colocate/weights/handle.h"
 #include "colocate/weights/intake.h"
 #include "colocate/weights/parts.h"
-#include "colocate/weights/sum.h"
 #include "colocate/weights/tensor.h"
 #include "runtime/error.h"
 
@@ -301,7 +300,8 @@ static tdm_status stage_parts(struct tdm__receiver *receiver,
                               const struct tdm__handles *handles)
 {
     const struct tdm__receiver_options *options = &receiver->options;
-    struct tdm__parts_stage stage = {.handles = handles,
+    struct tdm__parts_stage stage = {.device = tdm__regions_device(options->regions),
+                                     .handles = handles,
                                      .image = tdm_region_address(receiver->shadow),
                                      .verify = options->verify};
 
@@ -423,32 +423,36 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
 /* ---- from a peer ------------------------------------------------------------------------ */
 
 /* Sums depend on how bytes are cut into rows: a block is one. */
-static struct tdm__rows one_row(size_t size_bytes)
+static tdm_status move_block(const struct tdm__receiver *receiver, const void *from, void *to,
+                             size_t size_bytes, uint64_t *sum_out)
 {
-    return (struct tdm__rows){
-        .count = 1, .size_bytes = size_bytes, .from_pitch = size_bytes, .to_pitch = size_bytes};
+    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
+    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+    const struct tdm__part part = tdm__part_of_rows(&row, from, to);
+
+    return device->ops->move(device, &part, 1, sum_out);
 }
 
-void tdm__receiver_show(const struct tdm__receiver *receiver,
-                        struct tdm__weight_blocks *blocks_out)
+tdm_status tdm__receiver_show(const struct tdm__receiver *receiver,
+                              struct tdm__weight_blocks *blocks_out)
 {
     const char *address = tdm_region_address(receiver->options.weights);
+    struct tdm__weight_blocks shown;
     struct tdm__block *const *blocks =
-        tdm__region_blocks(receiver->options.weights, &blocks_out->count);
+        tdm__region_blocks(receiver->options.weights, &shown.count);
 
-    for (uint32_t i = 0; i < blocks_out->count; i++) {
-        const struct tdm__rows row = one_row(blocks[i]->size_bytes);
-
-        blocks_out->keys[i] = blocks[i]->key;
-        blocks_out->sums[i] = tdm__sum_rows(&row, address);
+    for (uint32_t i = 0; i < shown.count; i++) {
+        shown.keys[i] = blocks[i]->key;
+        TDM_TRY(move_block(receiver, address, NULL, blocks[i]->size_bytes, &shown.sums[i]));
         address += blocks[i]->size_bytes;
     }
+    *blocks_out = shown;
+    return TDM_OK;
 }
 
 static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__block *to,
                              const struct tdm__id *key, uint64_t sum, char *address)
 {
-    const struct tdm__rows row = one_row(to->size_bytes);
     const struct import *import;
     uint64_t found;
 
@@ -457,7 +461,7 @@ static tdm_status pull_block(struct tdm__receiver *receiver, const struct tdm__b
         return tdm__fail(TDM_E_PROTOCOL, "the peer's weights have a block of %zu bytes for %zu",
                          import->block->size_bytes, to->size_bytes);
     }
-    found = tdm__sum_copy(&row, import->address, address);
+    TDM_TRY(move_block(receiver, import->address, address, to->size_bytes, &found));
     return found == sum ? TDM_OK
                         : tdm__fail(TDM_E_CHECKSUM,
                                     "weights of a peer: checksum %016llx, it said %016llx",

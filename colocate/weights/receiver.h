@@ -82,8 +82,8 @@ struct tdm__weight_blocks {
 
 /* This rank's, for one of the same layout that has none.  They stay as they are until the next
  * flip: what is read later is to be compared with the sums. */
-void tdm__receiver_show(const struct tdm__receiver *receiver,
-                        struct tdm__weight_blocks *blocks_out);
+tdm_status tdm__receiver_show(const struct tdm__receiver *receiver,
+                              struct tdm__weight_blocks *blocks_out);
 /* Copies them to this rank's weights, which are resident and not served.  Nothing of the peer
  * stays mapped.  TDM_E_CHECKSUM, TDM_E_PROTOCOL for blocks of another size, TDM_E_NOT_FOUND for
  * a peer that is gone. */

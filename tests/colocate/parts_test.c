@@ -2,7 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/parts.h"
 
-#include "colocate/weights/sum.h"
+#include "colocate/plan/sum.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +18,7 @@ enum { IMAGE_BYTES = 256 };
 
 /* An engine rank that keeps columns 2 and 3 of a tensor of 4 × 8, at byte 16 of its image. */
 struct fixture {
+    struct tdm__device *device;
     struct tdm__manifest *manifest;
     struct tdm__parts *parts;
     char image[IMAGE_BYTES];
@@ -37,6 +38,7 @@ static int set_up(void **state)
     const struct tdm__rows rows = {4, 4, 4, 4};
 
     memset(&f, 0, sizeof(f));
+    TRY(tdm__device_host_open(NULL, 0, &f.device)); /* no block is asked for */
     TRY(tdm__manifest_create(&info, 1, &f.manifest));
     TRY(tdm__parts_create(
         &(struct tdm__parts_options){f.manifest, &layout, f.image, IMAGE_BYTES}, &f.parts));
@@ -64,12 +66,14 @@ static int tear_down(void **state)
 
     tdm__parts_destroy(f->parts);
     tdm__manifest_destroy(f->manifest);
+    tdm__device_close(f->device);
     return 0;
 }
 
 static tdm_status put(struct fixture *f)
 {
-    const struct tdm__parts_stage stage = {&f->handles, f->source, f->image, TDM__VERIFY_FULL};
+    const struct tdm__parts_stage stage = {f->device, &f->handles, f->source, f->image,
+                                           TDM__VERIFY_FULL};
 
     return tdm__parts_stage(f->parts, &stage);
 }

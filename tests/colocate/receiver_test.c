@@ -560,7 +560,7 @@ static void a_peers_weights_are_copied_whole(void **state)
     struct tdm__weight_blocks blocks;
 
     weight_world_commit(world);
-    tdm__receiver_show(world->receiver, &blocks);
+    TRY(tdm__receiver_show(world->receiver, &blocks));
     assert_true(blocks.count > 0);
     TRY(tdm__receiver_pull(joiner.receiver, &blocks));
     assert_memory_equal(tdm_region_address(joiner.weights), world->truth,
@@ -581,7 +581,7 @@ static void what_changed_since_it_was_shown_is_refused(void **state)
     unsigned char *bytes = tdm_region_address(world->weights);
 
     weight_world_commit(world);
-    tdm__receiver_show(world->receiver, &blocks);
+    TRY(tdm__receiver_show(world->receiver, &blocks));
     bytes[2 * MIB - 1] ^= 1;
     assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_CHECKSUM);
     bytes[2 * MIB - 1] ^= 1;

@@ -1,6 +1,6 @@
 /* sum_test.c - a sum tells any two contents apart, and every way to take it agrees. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/weights/sum.h"
+#include "colocate/plan/sum.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -12,7 +12,8 @@
  * things open.  A device is a directory; physical memory is a file there that is held open and
  * locked by everyone who has a handle, an exported descriptor or a mapping: it is in use for
  * exactly as long as one of them lives, whichever process that is, as on the card.  Device
- * addresses cannot be touched by the processor.
+ * addresses cannot be touched by the processor, but while a kernel runs, which is the kernel's
+ * own source (kernel_shim.h).
  *
  *   STANDIN_CUDA_DIRECTORY  where the devices are: the same one is the same machine
  *   STANDIN_CUDA_DEVICES    how many (1)
@@ -65,6 +66,9 @@ CU_CALLS(X)
 
 /* Copies now; either end may be on a device. */
 int standin_copy(uint64_t to, uint64_t from, size_t bytes);
+/* Lets the processor touch what is mapped, as far as it is mapped for the device, or no more.
+ */
+int standin_memory_open(bool open);
 /* A kernel that was started: run once, which frees it. */
 struct standin_kernel;
 int standin_kernel_run(struct standin_kernel *kernel);

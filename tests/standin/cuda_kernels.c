@@ -1,71 +1,87 @@
-/* cuda_kernels.c - the stand-in for the CUDA driver: Tandem's kernels, by their names. */
+/* cuda_kernels.c - the stand-in for the CUDA driver: modules, and Tandem's own kernels. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/device/cuda/kernels_api.h"
 #include "tests/standin/cuda.h"
+#include "tests/standin/kernel_shim.h"
+
+#include "colocate/device/cuda/kernels.cu"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies and casts; quantizing is left to real GPUs, as its reference is not in here. */
-enum work { COPY = 1, CAST };
+enum { ARGUMENTS_MAX = 8 };
 
-static const char *const names[] = {"", "tandem_copy", "tandem_cast", "tandem_quantize"};
-
-struct standin_kernel {
-    enum work work;
-    unsigned count;
-    struct tdm__cuda_batch batch;
+/* A kernel by its name: the sizes of its arguments, and how it is started with them. */
+struct entry {
+    const char *name;
+    size_t arguments_bytes[ARGUMENTS_MAX];
+    void (*start)(unsigned rows, void *const *arguments);
 };
 
-static uint64_t at(const void *base, uint64_t offset)
+#define BATCH_KERNEL(name)                                                                     \
+    static void start_##name(unsigned rows, void *const *arguments)                            \
+    {                                                                                          \
+        const struct tdm__cuda_batch *batch = arguments[0];                                    \
+                                                                                               \
+        SHIM_LAUNCH(rows, name(*batch));                                                       \
+    }
+
+BATCH_KERNEL(tandem_copy)
+BATCH_KERNEL(tandem_cast)
+BATCH_KERNEL(tandem_quantize)
+BATCH_KERNEL(tandem_scales)
+
+static const struct entry entries[] = {
+    {"tandem_copy", {sizeof(struct tdm__cuda_batch)}, start_tandem_copy},
+    {"tandem_cast", {sizeof(struct tdm__cuda_batch)}, start_tandem_cast},
+    {"tandem_quantize", {sizeof(struct tdm__cuda_batch)}, start_tandem_quantize},
+    {"tandem_scales", {sizeof(struct tdm__cuda_batch)}, start_tandem_scales},
+};
+
+enum { ENTRIES = sizeof(entries) / sizeof(entries[0]) };
+
+struct standin_kernel {
+    const struct entry *entry;
+    unsigned rows;
+    void *arguments[ARGUMENTS_MAX]; /* owned copies */
+};
+
+static void free_kernel(struct standin_kernel *kernel)
 {
-    return (uint64_t)(uintptr_t)base + offset;
+    for (int i = 0; i < ARGUMENTS_MAX; i++) {
+        free(kernel->arguments[i]);
+    }
+    free(kernel);
 }
 
-static int cast_row(const struct tdm__cuda_rectangle *r, uint64_t to, uint64_t from)
+static struct standin_kernel *make_kernel(const struct entry *entry, unsigned rows,
+                                          void *const *arguments)
 {
-    uint32_t *bits = malloc(r->columns * sizeof(uint32_t));
-    uint16_t *cast = malloc(r->columns * sizeof(uint16_t));
-    int result = CU_OUT_OF_MEMORY;
+    struct standin_kernel *kernel = calloc(1, sizeof(*kernel));
 
-    if (bits != NULL && cast != NULL) {
-        result = standin_copy((uint64_t)(uintptr_t)bits, from, r->columns * sizeof(*bits));
-        for (unsigned i = 0; i < r->columns; i++) {
-            cast[i] = (uint16_t)((bits[i] + 0x7fff + (bits[i] >> 16 & 1)) >> 16);
+    if (kernel == NULL) {
+        abort();
+    }
+    kernel->entry = entry;
+    kernel->rows = rows;
+    for (int i = 0; i < ARGUMENTS_MAX && entry->arguments_bytes[i] > 0; i++) {
+        kernel->arguments[i] = malloc(entry->arguments_bytes[i]);
+        if (kernel->arguments[i] == NULL) {
+            abort();
         }
+        memcpy(kernel->arguments[i], arguments[i], entry->arguments_bytes[i]);
     }
-    if (result == CU_SUCCESS) {
-        result = standin_copy(to, (uint64_t)(uintptr_t)cast, r->columns * sizeof(*cast));
-    }
-    free(bits);
-    free(cast);
-    return result;
-}
-
-static int run_rectangle(enum work work, const struct tdm__cuda_rectangle *r)
-{
-    size_t from_unit = work == CAST ? 4 : r->unit_bytes;
-    size_t to_unit = work == CAST ? 2 : r->unit_bytes;
-    int result = CU_SUCCESS;
-
-    for (uint64_t row = 0; row < r->rows && result == CU_SUCCESS; row++) {
-        uint64_t to = at(r->to, row * r->to_pitch * to_unit);
-        uint64_t from = at(r->from, row * r->from_pitch * from_unit);
-
-        result = work == CAST ? cast_row(r, to, from)
-                              : standin_copy(to, from, r->columns * from_unit);
-    }
-    return result;
+    return kernel;
 }
 
 int standin_kernel_run(struct standin_kernel *kernel)
 {
-    int result = CU_SUCCESS;
+    int result = standin_memory_open(true);
 
-    for (unsigned i = 0; i < kernel->count && result == CU_SUCCESS; i++) {
-        result = run_rectangle(kernel->work, &kernel->batch.rectangles[i]);
+    if (result == CU_SUCCESS) {
+        kernel->entry->start(kernel->rows, kernel->arguments);
+        result = standin_memory_open(false);
     }
-    free(kernel);
+    free_kernel(kernel);
     return result;
 }
 
@@ -99,36 +115,29 @@ int cuModuleGetFunction(void **function, void *module, const char *name)
     if (module == NULL) {
         return CU_INVALID_HANDLE;
     }
-    for (size_t i = 1; i < sizeof(names) / sizeof(names[0]); i++) {
-        if (strcmp(names[i], name) == 0) {
-            *function = (void *)(uintptr_t)&names[i];
+    for (size_t i = 0; i < ENTRIES; i++) {
+        if (strcmp(entries[i].name, name) == 0) {
+            *function = (void *)(uintptr_t)&entries[i];
             return CU_SUCCESS;
         }
     }
     return CU_NOT_FOUND;
 }
 
+/* Any shape that a GPU takes, which is then the shim's own. */
 int cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                    void *stream, void **arguments, void **extra)
 {
-    size_t index = (size_t)((const char *const *)function - names);
-    struct standin_kernel *kernel;
+    const struct entry *entry = function;
 
     ENTER();
-    if (grid_x == 0 || grid_z != 1 || block_x == 0 || block_x > 1024 || block_y != 1 ||
-        block_z != 1 || shared_bytes != 0 || extra != NULL || grid_y > TDM__CUDA_BATCH_MAX) {
+    if (grid_x == 0 || grid_y == 0 || grid_y > UINT16_MAX || grid_z != 1 || block_x == 0 ||
+        block_x > 1024 || block_y != 1 || block_z != 1 || shared_bytes != 0 || extra != NULL) {
         return CU_INVALID_VALUE;
     }
-    if (index != COPY && index != CAST) {
-        return CU_NOT_SUPPORTED;
+    if (entry < entries || entry >= entries + ENTRIES) {
+        return CU_INVALID_HANDLE;
     }
-    kernel = malloc(sizeof(*kernel));
-    if (kernel == NULL) {
-        return CU_OUT_OF_MEMORY;
-    }
-    kernel->work = (enum work)index;
-    kernel->count = grid_y;
-    memcpy(&kernel->batch, arguments[0], sizeof(kernel->batch));
-    return standin_submit_kernel(stream, kernel);
+    return standin_submit_kernel(stream, make_kernel(entry, grid_y, arguments));
 }

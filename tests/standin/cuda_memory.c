@@ -723,3 +723,20 @@ int standin_copy(uint64_t to, uint64_t from, size_t bytes)
     }
     return CU_SUCCESS;
 }
+
+/* ---- kernels ---------------------------------------------------------------------------- */
+
+int standin_memory_open(bool open)
+{
+    for (const struct range *range = ranges; range != NULL; range = range->next) {
+        int wanted = range->access == CU_ACCESS_READ_WRITE ? PROT_READ | PROT_WRITE
+                     : range->access == CU_ACCESS_READ     ? PROT_READ
+                                                           : PROT_NONE;
+
+        if (range->kind != RESERVED && mprotect((void *)(uintptr_t)range->address, range->bytes,
+                                                open ? wanted : PROT_NONE) != 0) {
+            return CU_INVALID_VALUE;
+        }
+    }
+    return CU_SUCCESS;
+}

@@ -228,9 +228,11 @@ static void cuda_close(struct tdm__device *device)
 
     TDM_ASSERT(cuda->places == NULL);
     if (tdm__cuda_enter(cuda) == TDM_OK) {
+        tdm__cuda_move_close(cuda);
         tdm__cuda_order_close(cuda);
     }
     (void)cuda->driver->cuDevicePrimaryCtxRelease_v2(cuda->device);
+    (void)pthread_mutex_destroy(&cuda->moving_lock);
     free(cuda);
 }
 
@@ -298,6 +300,7 @@ static const struct tdm__device_ops cuda_ops = {
     .copy_flush = tdm__cuda_copy_flush,
     .event_record = tdm__cuda_event_record,
     .event_wait = tdm__cuda_event_wait,
+    .move = tdm__cuda_move,
     .host_alloc = tdm__cuda_host_alloc,
     .host_free = tdm__cuda_host_free,
 };
@@ -322,8 +325,10 @@ tdm_status tdm__device_cuda_open(struct tdm__broker_client *client, uint32_t gpu
     cuda->driver = driver;
     cuda->client = client;
     cuda->device = found.device;
+    (void)pthread_mutex_init(&cuda->moving_lock, NULL);
     status = start(cuda);
     if (status != TDM_OK) {
+        (void)pthread_mutex_destroy(&cuda->moving_lock);
         free(cuda);
         return status;
     }

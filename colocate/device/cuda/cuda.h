@@ -6,6 +6,7 @@
 #include "colocate/device/cuda/driver.h"
 #include "colocate/memory/broker_client.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 
 /* Blocks are physical memory made exportable (a descriptor), which the node's broker keeps
@@ -51,6 +52,8 @@ struct tdm__cuda_device {
     struct tdm__cuda_place *places;
     struct tdm__cuda_event events[TDM__CUDA_EVENTS];
     uint32_t next_event;
+    pthread_mutex_t moving_lock;     /* of the pointer and of what is behind it */
+    struct tdm__cuda_moving *moving; /* owned; NULL before the first move */
 };
 
 /* Makes the GPU's context the thread's.  Every entry does it first: threads and GPUs mix. */
@@ -81,5 +84,10 @@ tdm_status tdm__cuda_event_wait(struct tdm__device *device, const struct tdm__ev
 tdm_status tdm__cuda_host_alloc(struct tdm__device *device, size_t size_bytes,
                                 void **address_out);
 void tdm__cuda_host_free(struct tdm__device *device, void *address, size_t size_bytes);
+
+/* move.c */
+tdm_status tdm__cuda_move(struct tdm__device *device, const struct tdm__part *parts,
+                          uint32_t count, uint64_t *sums_out);
+void tdm__cuda_move_close(struct tdm__cuda_device *cuda); /* in its context */
 
 #endif

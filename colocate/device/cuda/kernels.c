@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #ifdef TDM_CUDA_KERNELS_FILE
 /* The image that nvcc made, as it is. */
@@ -31,18 +30,12 @@ static const char *built_in_image(void)
 }
 #endif
 
-enum {
-    WORKS = 3,
-    THREADS = 256,
-    BLOCKS = 264,
-    IMAGE_BYTES_MIN = 8,
-    IMAGE_BYTES_MAX = 64 << 20
-};
+enum { IMAGE_BYTES_MIN = 8, IMAGE_BYTES_MAX = 64 << 20 };
 
 struct tdm__cuda_kernels {
     struct tdm__cuda_device *cuda; /* borrowed */
     void *module;
-    void *functions[WORKS];
+    void *functions[TDM__CUDA_WORKS];
 };
 
 /* ---- loading ---------------------------------------------------------------------------- */
@@ -99,14 +92,15 @@ static tdm_status load_module(struct tdm__cuda_kernels *kernels)
 
 static tdm_status find_functions(struct tdm__cuda_kernels *kernels)
 {
-    static const char *const names[WORKS] = {
+    static const char *const names[TDM__CUDA_WORKS] = {
         [TDM__CUDA_COPY] = "tandem_copy",
         [TDM__CUDA_CAST] = "tandem_cast",
         [TDM__CUDA_QUANTIZE] = "tandem_quantize",
+        [TDM__CUDA_SCALES] = "tandem_scales",
     };
     const struct tdm__cuda_driver *driver = kernels->cuda->driver;
 
-    for (int i = 0; i < WORKS; i++) {
+    for (int i = 0; i < TDM__CUDA_WORKS; i++) {
         TDM_TRY(tdm__cuda_check(
             driver->cuModuleGetFunction(&kernels->functions[i], kernels->module, names[i]),
             "cuModuleGetFunction of %s", names[i]));
@@ -152,26 +146,15 @@ void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels)
 
 /* ---- starting --------------------------------------------------------------------------- */
 
-tdm_status tdm__cuda_kernels_run(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
-                                 const struct tdm__cuda_rectangle *rectangles, size_t count)
+tdm_status tdm__cuda_kernels_start(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
+                                   struct tdm__cuda_batch *batch, uint32_t count,
+                                   uint32_t blocks, void *stream)
 {
-    struct tdm__cuda_device *cuda = kernels->cuda;
+    const struct tdm__cuda_device *cuda = kernels->cuda;
+    void *arguments[1] = {batch};
 
-    TDM_TRY(tdm__cuda_enter(cuda));
-    for (size_t done = 0; done < count;) {
-        size_t left = count - done;
-        size_t some = left < TDM__CUDA_BATCH_MAX ? left : TDM__CUDA_BATCH_MAX;
-        struct tdm__cuda_batch batch;
-        void *arguments[1] = {&batch};
-
-        memcpy(batch.rectangles, rectangles + done, some * sizeof(*rectangles));
-        memset(batch.rectangles + some, 0, (TDM__CUDA_BATCH_MAX - some) * sizeof(*rectangles));
-        TDM_TRY(tdm__cuda_check(
-            cuda->driver->cuLaunchKernel(kernels->functions[work], BLOCKS, (unsigned)some, 1,
-                                         THREADS, 1, 1, 0, cuda->to_device, arguments, NULL),
-            "cuLaunchKernel for %zu rectangles on %s", some, cuda->base.uuid));
-        cuda->copying = true;
-        done += some;
-    }
-    return TDM_OK;
+    return tdm__cuda_check(cuda->driver->cuLaunchKernel(kernels->functions[work], blocks, count,
+                                                        1, TDM__CUDA_THREADS, 1, 1, 0, stream,
+                                                        arguments, NULL),
+                           "cuLaunchKernel for %u parts on %s", count, cuda->base.uuid);
 }

@@ -1,148 +1,414 @@
-/* kernels.cu - on the GPU: rectangles copied, cast to bfloat16, quantized to FP8 by blocks. */
+/* kernels.cu - on the GPU: parts copied, cast to bfloat16, quantized to FP8, and summed. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/device/cuda/kernels_api.h"
 
-/* One row of the grid for each rectangle; its threads stride over the elements.  The bits are
- * those of colocate/plan/fp8.c, which is the reference: no fast division, no fused
- * multiplication. */
+/* One row of the grid for each part.  Bits and sums are those of colocate/plan (fp8.c, sum.c),
+ * which are the reference: no fast division, no fused multiplication.
+ *
+ * This is C that a C++ compiler takes too, and any shape of the grid does: so tests run it on
+ * the host (tests/standin/kernel_shim.h). */
+#ifndef KERNEL
+#define KERNEL extern "C" __global__
+#endif
+
+#define KEY  0x9e3779b97f4a7c15ull
+#define STEP 0x9fb21c651e98df25ull
 
 typedef unsigned long long word;
 
-template <typename unit> static __device__ void copy_units(const struct tdm__cuda_rectangle *r)
+/* Two words next to each other: what one thread takes at once.  A stripe has four. */
+struct pair {
+    word low;
+    word high;
+};
+
+enum { PAIR_BYTES = 16, STRIPE_BYTES = 64, STRIPE_PAIRS = 4, TILE = 128, TILE_PAIRS = 8 };
+
+static __device__ word smaller(word one, word other)
 {
-    word total = (word)r->rows * r->columns;
-    word step = (word)gridDim.x * blockDim.x;
+    return one < other ? one : other;
+}
 
-    for (word i = (word)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += step) {
-        word row = i / r->columns;
-        word column = i % r->columns;
+static __device__ word up(word count, word unit)
+{
+    return (count + unit - 1) / unit;
+}
 
-        ((unit *)r->to)[row * r->to_pitch + column] =
-            ((const unit *)r->from)[row * r->from_pitch + column];
+/* ---- memory ----------------------------------------------------------------------------- */
+
+/* At most 8 bytes, the others zero. */
+static __device__ word load_word(const unsigned char *from, unsigned bytes, unsigned unit)
+{
+    word value = 0;
+
+    if (unit >= 8 && bytes == 8) {
+        return *(const word *)from;
+    }
+    for (unsigned at = 0; at < bytes;) {
+        if (unit >= 4 && bytes - at >= 4) {
+            value |= (word) * (const unsigned *)(from + at) << (8 * at);
+            at += 4;
+        } else if (unit >= 2 && bytes - at >= 2) {
+            value |= (word) * (const unsigned short *)(from + at) << (8 * at);
+            at += 2;
+        } else {
+            value |= (word)from[at] << (8 * at);
+            at += 1;
+        }
+    }
+    return value;
+}
+
+static __device__ void store_word(unsigned char *to, word value, unsigned bytes, unsigned unit)
+{
+    if (unit >= 8 && bytes == 8) {
+        *(word *)to = value;
+        return;
+    }
+    for (unsigned at = 0; at < bytes;) {
+        if (unit >= 4 && bytes - at >= 4) {
+            *(unsigned *)(to + at) = (unsigned)(value >> (8 * at));
+            at += 4;
+        } else if (unit >= 2 && bytes - at >= 2) {
+            *(unsigned short *)(to + at) = (unsigned short)(value >> (8 * at));
+            at += 2;
+        } else {
+            to[at] = (unsigned char)(value >> (8 * at));
+            at += 1;
+        }
     }
 }
 
-extern "C" __global__ void tandem_copy(struct tdm__cuda_batch batch)
+/* At most 16 bytes, the others zero. */
+static __device__ struct pair load_pair(const unsigned char *from, unsigned bytes,
+                                        unsigned unit)
 {
-    const struct tdm__cuda_rectangle *r = &batch.rectangles[blockIdx.y];
+    struct pair pair;
 
-    switch (r->unit_bytes) {
-    case 1:
-        copy_units<unsigned char>(r);
-        break;
-    case 2:
-        copy_units<unsigned short>(r);
-        break;
-    case 4:
-        copy_units<unsigned>(r);
-        break;
-    case 8:
-        copy_units<uint2>(r);
-        break;
-    default:
-        copy_units<uint4>(r);
-        break;
+    if (unit == PAIR_BYTES && bytes == PAIR_BYTES) {
+        ulonglong2 both = *(const ulonglong2 *)from;
+
+        pair.low = both.x;
+        pair.high = both.y;
+        return pair;
+    }
+    pair.low = load_word(from, bytes < 8 ? bytes : 8, unit);
+    pair.high = bytes > 8 ? load_word(from + 8, bytes - 8, unit) : 0;
+    return pair;
+}
+
+static __device__ void store_pair(unsigned char *to, struct pair pair, unsigned bytes,
+                                  unsigned unit)
+{
+    if (unit == PAIR_BYTES && bytes == PAIR_BYTES) {
+        ulonglong2 both;
+
+        both.x = pair.low;
+        both.y = pair.high;
+        *(ulonglong2 *)to = both;
+        return;
+    }
+    store_word(to, pair.low, bytes < 8 ? bytes : 8, unit);
+    if (bytes > 8) {
+        store_word(to + 8, pair.high, bytes - 8, unit);
     }
 }
 
-static __device__ unsigned short bf16_of(float value)
-{
-    unsigned bits = __float_as_uint(value);
+/* ---- sums ------------------------------------------------------------------------------- */
 
+static __device__ word product(word value, word key)
+{
+    word keyed = value ^ key;
+
+    return (keyed & 0xffffffffull) * (keyed >> 32);
+}
+
+/* `at`: which pair of the part, of rows of whole stripes one after the other.  The lanes are
+ * named by constants once the loop is unrolled, and so stay in registers. */
+static __device__ void add_pair(word *lanes, word at, struct pair pair)
+{
+    unsigned phase = (unsigned)(at % STRIPE_PAIRS);
+    word key = KEY * (2 * phase + 1) + STEP * (at / STRIPE_PAIRS);
+    word low = product(pair.low, key) + pair.high;
+    word high = product(pair.high, key + KEY) + pair.low;
+
+    for (unsigned i = 0; i < STRIPE_PAIRS; i++) {
+        lanes[2 * i] += i == phase ? low : 0;
+        lanes[2 * i + 1] += i == phase ? high : 0;
+    }
+}
+
+/* Of all threads of the block to the part's: addition has no order. */
+static __device__ void give_lanes(const struct tdm__cuda_part *part, const word *lanes)
+{
+    __shared__ word together[TDM__CUDA_LANES];
+
+    for (unsigned i = threadIdx.x; i < TDM__CUDA_LANES; i += blockDim.x) {
+        together[i] = 0;
+    }
+    __syncthreads();
+    for (unsigned i = 0; i < TDM__CUDA_LANES; i++) {
+        if (lanes[i] != 0) {
+            atomicAdd(&together[i], lanes[i]);
+        }
+    }
+    __syncthreads();
+    for (unsigned i = threadIdx.x; i < TDM__CUDA_LANES; i += blockDim.x) {
+        if (together[i] != 0) {
+            atomicAdd(&part->lanes[i], together[i]);
+        }
+    }
+}
+
+/* ---- copies and casts ------------------------------------------------------------------- */
+
+static __device__ unsigned bf16_of(unsigned bits)
+{
     if ((bits & 0x7fffffffu) > 0x7f800000u) {
-        return (unsigned short)(bits >> 16 | 0x40u);
+        return bits >> 16 | 0x40u; /* the lower half may have held all that made it no number */
     }
-    return (unsigned short)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    return (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
 }
 
-extern "C" __global__ void tandem_cast(struct tdm__cuda_batch batch)
+static __device__ word two_casts(word floats)
 {
-    const struct tdm__cuda_rectangle *r = &batch.rectangles[blockIdx.y];
-    word total = (word)r->rows * r->columns;
-    word step = (word)gridDim.x * blockDim.x;
-
-    for (word i = (word)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += step) {
-        word row = i / r->columns;
-        word column = i % r->columns;
-
-        ((unsigned short *)r->to)[row * r->to_pitch + column] =
-            bf16_of(((const float *)r->from)[row * r->from_pitch + column]);
-    }
+    return (word)bf16_of((unsigned)(floats >> 32)) << 16 | bf16_of((unsigned)floats);
 }
+
+/* Pair number `column` of a row, of which `bytes` are of the row. */
+static __device__ struct pair result_of(const struct tdm__cuda_part *part,
+                                        const unsigned char *row, word column, unsigned bytes,
+                                        int cast)
+{
+    struct pair pair = {0, 0};
+    struct pair floats;
+    unsigned more;
+
+    if (part->from == NULL || bytes == 0) {
+        return pair;
+    }
+    if (!cast) {
+        return load_pair(row + column * PAIR_BYTES, bytes, part->from_unit);
+    }
+    more = bytes * 2;
+    row += column * PAIR_BYTES * 2;
+    floats = load_pair(row, more < PAIR_BYTES ? more : PAIR_BYTES, part->from_unit);
+    pair.low = two_casts(floats.high) << 32 | two_casts(floats.low);
+    if (more > PAIR_BYTES) {
+        floats = load_pair(row + PAIR_BYTES, more - PAIR_BYTES, part->from_unit);
+        pair.high = two_casts(floats.high) << 32 | two_casts(floats.low);
+    }
+    return pair;
+}
+
+/* Threads stride over the pairs of all rows, without a division in the loop. */
+static __device__ void write_rows(const struct tdm__cuda_part *part, int cast)
+{
+    word row_bytes = part->columns * (cast ? 2 : part->from_bytes);
+    word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
+    word total = part->rows * across;
+    word step = (word)gridDim.x * blockDim.x;
+    word at = (word)blockIdx.x * blockDim.x + threadIdx.x;
+    word row = at / across;
+    word column = at % across;
+    word lanes[TDM__CUDA_LANES] = {0};
+
+    for (; at < total; at += step) {
+        word done = smaller(column * PAIR_BYTES, row_bytes);
+        unsigned bytes = (unsigned)smaller(row_bytes - done, PAIR_BYTES);
+        struct pair pair =
+            result_of(part, part->from + row * part->from_pitch, column, bytes, cast);
+
+        add_pair(lanes, at, pair);
+        if (part->to != NULL && bytes > 0) {
+            store_pair(part->to + row * part->to_pitch + done, pair, bytes, part->to_unit);
+        }
+        row += step / across;
+        column += step % across;
+        if (column >= across) {
+            column -= across;
+            row++;
+        }
+    }
+    give_lanes(part, lanes);
+}
+
+KERNEL void tandem_copy(struct tdm__cuda_batch batch)
+{
+    write_rows(&batch.parts[blockIdx.y], 0);
+}
+
+KERNEL void tandem_cast(struct tdm__cuda_batch batch)
+{
+    write_rows(&batch.parts[blockIdx.y], 1);
+}
+
+/* ---- FP8 by tiles ----------------------------------------------------------------------- */
 
 /* e4m3 without infinities, to nearest even; what is over 448 is 448. */
-static __device__ unsigned char e4m3_of(float value)
+static __device__ unsigned e4m3_of(unsigned bits)
 {
-    unsigned bits = __float_as_uint(value);
     unsigned sign = bits >> 24 & 0x80u;
     unsigned magnitude = bits & 0x7fffffffu;
 
     if (magnitude > 0x7f800000u) {
-        return (unsigned char)(sign | 0x7fu);
+        return sign | 0x7fu;
     }
     if (magnitude >= 0x43e00000u) { /* 448 */
-        return (unsigned char)(sign | 0x7eu);
+        return sign | 0x7eu;
     }
     if (magnitude < 0x3c800000u) { /* 2^-6: the smallest that is normal */
         /* Adding 2^14 leaves multiples of 2^-9 in the last bits, rounded to nearest even. */
         float sum = __fadd_rn(__uint_as_float(magnitude), 16384.0f);
 
-        return (unsigned char)(sign | (__float_as_uint(sum) - 0x46800000u));
+        return sign | (__float_as_uint(sum) - 0x46800000u);
     }
     magnitude += 0x7ffffu + (magnitude >> 20 & 1u);
-    return (unsigned char)(sign | (magnitude - (120u << 23)) >> 20);
+    return sign | (magnitude - (120u << 23)) >> 20;
 }
 
-static __device__ float element_of(const struct tdm__cuda_rectangle *r, word row, word column)
+/* What is no number keeps its sign; what becomes none, infinity by nothing, has the sign that
+ * the host's processor gives it. */
+static __device__ unsigned code_of(unsigned bits, float inverse)
 {
-    word at = row * r->from_pitch + column;
+    unsigned scaled = __float_as_uint(__fmul_rn(__uint_as_float(bits), inverse));
 
-    return r->unit_bytes == 2
-               ? __uint_as_float((unsigned)((const unsigned short *)r->from)[at] << 16)
-               : ((const float *)r->from)[at];
+    if ((scaled & 0x7fffffffu) > 0x7f800000u) {
+        return (bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 24 & 0x80u) | 0x7fu : 0xffu;
+    }
+    return e4m3_of(scaled);
 }
 
-/* A block of threads for each 128 x 128 elements: the largest first, then the quotients. */
-extern "C" __global__ void tandem_quantize(struct tdm__cuda_batch batch)
+/* A part of a matrix with one scale. */
+struct tile {
+    const unsigned char *from;
+    word rows;
+    word columns;
+};
+
+static __device__ struct tile tile_at(const struct tdm__cuda_part *part, word down, word across)
 {
-    const struct tdm__cuda_rectangle *r = &batch.rectangles[blockIdx.y];
-    unsigned across = (r->columns + 127) / 128;
-    unsigned blocks = across * ((r->rows + 127) / 128);
+    struct tile tile;
+
+    tile.from = part->from + down * TILE * part->from_pitch + across * TILE * part->from_bytes;
+    tile.rows = smaller(part->rows - down * TILE, TILE);
+    tile.columns = smaller(part->columns - across * TILE, TILE);
+    return tile;
+}
+
+static __device__ unsigned bits_at(const struct tdm__cuda_part *part, const struct tile *tile,
+                                   word row, word column)
+{
+    const unsigned char *from = tile->from + row * part->from_pitch + column * part->from_bytes;
+    unsigned bits = (unsigned)load_word(from, part->from_bytes, part->from_unit);
+
+    return part->from_bytes == 2 ? bits << 16 : bits;
+}
+
+/* By all threads of a block. */
+static __device__ float scale_of(const struct tdm__cuda_part *part, const struct tile *tile)
+{
     __shared__ unsigned largest;
 
-    for (unsigned block = blockIdx.x; block < blocks; block += gridDim.x) {
-        word top = (word)(block / across) * 128;
-        word left = (word)(block % across) * 128;
-        word height = r->rows - top < 128 ? r->rows - top : 128;
-        word width = r->columns - left < 128 ? r->columns - left : 128;
-        float scale;
-        float inverse;
+    __syncthreads(); /* nobody reads the one before any more */
+    if (threadIdx.x == 0) {
+        largest = __float_as_uint(1e-10f);
+    }
+    __syncthreads();
+    for (word i = threadIdx.x; i < tile->rows * tile->columns; i += blockDim.x) {
+        unsigned size = bits_at(part, tile, i / tile->columns, i % tile->columns) & 0x7fffffffu;
 
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            largest = __float_as_uint(1e-10f);
-        }
-        __syncthreads();
-        for (word i = threadIdx.x; i < height * width; i += blockDim.x) {
-            float value = fabsf(element_of(r, top + i / width, left + i % width));
-
-            /* Bits of what is not negative are in the order of the numbers. */
-            if (value == value) {
-                atomicMax(&largest, __float_as_uint(value));
-            }
-        }
-        __syncthreads();
-        scale = __fdiv_rn(__uint_as_float(largest), 448.0f);
-        inverse = __fdiv_rn(1.0f, scale);
-        if (threadIdx.x == 0) {
-            r->scales[(word)(block / across) * r->scales_pitch + block % across] = scale;
-        }
-        for (word i = threadIdx.x; i < height * width; i += blockDim.x) {
-            word row = top + i / width;
-            word column = left + i % width;
-
-            ((unsigned char *)r->to)[row * r->to_pitch + column] =
-                e4m3_of(__fmul_rn(element_of(r, row, column), inverse));
+        /* Bits of what is not negative are in the order of the numbers. */
+        if (size <= 0x7f800000u && size > largest) {
+            atomicMax(&largest, size);
         }
     }
+    __syncthreads();
+    return __fdiv_rn(__uint_as_float(largest), 448.0f);
+}
+
+static __device__ word eight_codes(const struct tdm__cuda_part *part, const struct tile *tile,
+                                   word row, word column, float inverse)
+{
+    word codes = 0;
+
+    for (unsigned i = 0; i < 8 && column + i < tile->columns; i++) {
+        codes |= (word)code_of(bits_at(part, tile, row, column + i), inverse) << (8 * i);
+    }
+    return codes;
+}
+
+/* A block of threads for each tile: the largest first, then the quotients. */
+KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
+{
+    const struct tdm__cuda_part *part = &batch.parts[blockIdx.y];
+    word row_pairs = up(part->columns, STRIPE_BYTES) * STRIPE_PAIRS;
+    word across = up(part->columns, TILE);
+    word count = across * up(part->rows, TILE);
+    word lanes[TDM__CUDA_LANES] = {0};
+
+    for (word block = blockIdx.x; block < count; block += gridDim.x) {
+        struct tile tile = tile_at(part, block / across, block % across);
+        word pairs = up(tile.columns, STRIPE_BYTES) * STRIPE_PAIRS;
+        float inverse = __fdiv_rn(1.0f, scale_of(part, &tile));
+
+        for (word i = threadIdx.x; i < tile.rows * pairs; i += blockDim.x) {
+            word down = block / across * TILE + i / pairs;
+            word column = i % pairs * PAIR_BYTES;
+            word left = tile.columns - smaller(column, tile.columns);
+            struct pair pair;
+
+            pair.low = eight_codes(part, &tile, i / pairs, column, inverse);
+            pair.high = eight_codes(part, &tile, i / pairs, column + 8, inverse);
+            add_pair(lanes, down * row_pairs + block % across * TILE_PAIRS + i % pairs, pair);
+            if (part->to != NULL && left > 0) {
+                store_pair(part->to + down * part->to_pitch + block % across * TILE + column,
+                           pair, (unsigned)smaller(left, PAIR_BYTES), part->to_unit);
+            }
+        }
+    }
+    give_lanes(part, lanes);
+}
+
+/* Of two tiles next to each other; zeros behind the last one. */
+static __device__ word two_scales(const struct tdm__cuda_part *part, word down, word across)
+{
+    word tiles = up(part->columns, TILE);
+    word scales = 0;
+
+    for (unsigned i = 0; i < 2 && across + i < tiles; i++) {
+        struct tile tile = tile_at(part, down, across + i);
+
+        scales |= (word)__float_as_uint(scale_of(part, &tile)) << (32 * i);
+    }
+    return scales;
+}
+
+/* A block of threads for each four tiles, whose scales are a pair. */
+KERNEL void tandem_scales(struct tdm__cuda_batch batch)
+{
+    const struct tdm__cuda_part *part = &batch.parts[blockIdx.y];
+    word row_bytes = up(part->columns, TILE) * 4;
+    word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
+    word count = across * up(part->rows, TILE);
+    word lanes[TDM__CUDA_LANES] = {0};
+
+    for (word at = blockIdx.x; at < count; at += gridDim.x) {
+        word column = at % across;
+        word done = smaller(column * PAIR_BYTES, row_bytes);
+        unsigned bytes = (unsigned)smaller(row_bytes - done, PAIR_BYTES);
+        struct pair pair;
+
+        pair.low = two_scales(part, at / across, column * 4);
+        pair.high = two_scales(part, at / across, column * 4 + 2);
+        if (threadIdx.x != 0) {
+            continue;
+        }
+        add_pair(lanes, at, pair);
+        if (part->to != NULL && bytes > 0) {
+            store_pair(part->to + at / across * part->to_pitch + done, pair, bytes,
+                       part->to_unit);
+        }
+    }
+    give_lanes(part, lanes);
 }

@@ -1,4 +1,4 @@
-/* kernels.h - work that a GPU does itself on the way of weights. */
+/* kernels.h - the compiled kernels: what a GPU does itself on the way of weights. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
 #define TDM_COLOCATE_DEVICE_CUDA_KERNELS_H
@@ -6,16 +6,18 @@
 #include "colocate/device/cuda/kernels_api.h"
 #include "colocate/device/device.h"
 
-#include <stddef.h>
+#include <stdint.h>
 
 /* Compiled only where nvcc was there when Tandem was built; the environment's
  * TANDEM_CUDA_KERNELS names a file with the same, compiled elsewhere. */
 struct tdm__cuda_kernels;
 
 enum tdm__cuda_work {
-    TDM__CUDA_COPY,    /* same dtype */
-    TDM__CUDA_CAST,    /* float32 to bfloat16 */
-    TDM__CUDA_QUANTIZE /* to e4m3 in blocks of 128 x 128 (colocate/plan/fp8.h) */
+    TDM__CUDA_COPY,     /* same dtype, or zeros */
+    TDM__CUDA_CAST,     /* float32 to bfloat16 */
+    TDM__CUDA_QUANTIZE, /* to e4m3 in blocks of 128 x 128 (colocate/plan/fp8.h) */
+    TDM__CUDA_SCALES,   /* those blocks' scales */
+    TDM__CUDA_WORKS     /* how many there are */
 };
 
 /* On a CUDA device (borrowed).  TDM_E_UNSUPPORTED where there are none, and why. */
@@ -23,9 +25,12 @@ tdm_status tdm__cuda_kernels_open(struct tdm__device *device,
                                   struct tdm__cuda_kernels **kernels_out);
 void tdm__cuda_kernels_close(struct tdm__cuda_kernels *kernels); /* NULL is allowed */
 
-/* In order with copies to the device, done when its copy_flush returns.  Everything lies on the
- * device. */
-tdm_status tdm__cuda_kernels_run(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
-                                 const struct tdm__cuda_rectangle *rectangles, size_t count);
+/* Queues a launch for the first `count` parts, with so many blocks of threads for each, in the
+ * thread's context. */
+tdm_status tdm__cuda_kernels_start(struct tdm__cuda_kernels *kernels, enum tdm__cuda_work work,
+                                   struct tdm__cuda_batch *batch, uint32_t count,
+                                   uint32_t blocks, void *stream);
+
+enum { TDM__CUDA_THREADS = 256 }; /* of a block */
 
 #endif

@@ -3,25 +3,28 @@
 #ifndef TDM_COLOCATE_DEVICE_CUDA_KERNELS_API_H
 #define TDM_COLOCATE_DEVICE_CUDA_KERNELS_API_H
 
-/* Pitches are in elements.  unit_bytes: of an element that is copied (1, 2, 4, 8 or 16), or of
- * one that is quantized (2: bfloat16, 4: float32).  Scales are for quantizing alone. */
-struct tdm__cuda_rectangle {
-    const void *from;
-    void *to;
-    float *scales;
-    unsigned rows;
-    unsigned columns;
-    unsigned from_pitch;
-    unsigned to_pitch;
-    unsigned scales_pitch;
-    unsigned unit_bytes;
+/* A part (colocate/plan/part.h) as a kernel runs it.  Rows and columns are of elements that are
+ * read, pitches in bytes.  A unit is what may be read or written at once: 1, 2, 4, 8 or 16
+ * bytes, of which addresses, pitches and rows are multiples. */
+struct tdm__cuda_part {
+    const unsigned char *from; /* NULL: zeros */
+    unsigned char *to;         /* NULL: only the sum is taken */
+    unsigned long long *lanes; /* of its sum, TDM__CUDA_LANES: added to */
+    unsigned long long rows;
+    unsigned long long columns;
+    unsigned long long from_pitch;
+    unsigned long long to_pitch;
+    unsigned char from_bytes; /* of an element */
+    unsigned char from_unit;
+    unsigned char to_unit;
+    unsigned char reserved[5];
 };
 
 /* As many as a kernel's arguments hold (4 KiB). */
-enum { TDM__CUDA_BATCH_MAX = 64 };
+enum { TDM__CUDA_BATCH_MAX = 64, TDM__CUDA_LANES = 8 };
 
 struct tdm__cuda_batch {
-    struct tdm__cuda_rectangle rectangles[TDM__CUDA_BATCH_MAX];
+    struct tdm__cuda_part parts[TDM__CUDA_BATCH_MAX];
 };
 
 #endif

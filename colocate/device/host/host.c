@@ -270,6 +270,16 @@ static tdm_status host_event_wait(struct tdm__device *device, const struct tdm__
     return TDM_OK;
 }
 
+static tdm_status host_move(struct tdm__device *device, const struct tdm__part *parts,
+                            uint32_t count, uint64_t *sums_out)
+{
+    (void)device;
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__part_run(&parts[i], &sums_out[i]));
+    }
+    return TDM_OK;
+}
+
 static tdm_status host_host_alloc(struct tdm__device *device, size_t size_bytes,
                                   void **address_out)
 {
@@ -310,6 +320,7 @@ tdm_status tdm__device_host_open(struct tdm__broker_client *client, uint32_t gpu
         .copy_flush = host_copy_flush,
         .event_record = host_event_record,
         .event_wait = host_event_wait,
+        .move = host_move,
         .host_alloc = host_host_alloc,
         .host_free = host_host_free,
     };

@@ -1,6 +1,6 @@
 /* sum.c - checksums of rectangles of bytes, taken while they are copied. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/weights/sum.h"
+#include "colocate/plan/sum.h"
 
 #include "runtime/mix.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    LANES = TDM__SUM_STRIPE_BYTES / 8,
+    LANES = TDM__SUM_LANES,
     STREAM_BYTES_MIN = 512 << 10, /* what is smaller stays in a cache, where it is read next */
     PREFETCH_BYTES = 512,
     PAGE_BYTES = 4096,
@@ -238,12 +238,12 @@ static void sum_rows(struct sum *sum, const struct kernel *kernel, const struct 
     }
 }
 
-static uint64_t finish(const struct sum *sum, const struct tdm__rows *rows)
+uint64_t tdm__sum_of_lanes(const struct tdm__rows *rows, const uint64_t lanes[LANES])
 {
     uint64_t mixed = tdm__mix(rows->count, rows->size_bytes);
 
     for (int j = 0; j < LANES; j++) {
-        mixed = tdm__mix(mixed, sum->lanes[j]);
+        mixed = tdm__mix(mixed, lanes[j]);
     }
     return mixed;
 }
@@ -269,7 +269,7 @@ static uint64_t run(const struct tdm__rows *rows, const struct kernel *kernel,
     } else {
         sum_rows(&sum, kernel, rows, from, to);
     }
-    return finish(&sum, rows);
+    return tdm__sum_of_lanes(rows, sum.lanes);
 }
 
 uint64_t tdm__sum_rows(const struct tdm__rows *rows, const void *from)

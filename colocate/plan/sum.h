@@ -1,7 +1,7 @@
 /* sum.h - checksums of rectangles of bytes, taken while they are copied. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef TDM_COLOCATE_WEIGHTS_SUM_H
-#define TDM_COLOCATE_WEIGHTS_SUM_H
+#ifndef TDM_COLOCATE_PLAN_SUM_H
+#define TDM_COLOCATE_PLAN_SUM_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,7 +27,12 @@ uint64_t tdm__sum_rows(const struct tdm__rows *rows, const void *from);
  * a stripe.  They do not overlap. */
 uint64_t tdm__sum_copy(const struct tdm__rows *rows, const void *from, void *to);
 
-/* The same by plain C, whatever the machine can do: the reference. */
+/* The end of a sum whose lanes were filled elsewhere: each starts with zero, and what goes into
+ * it does so in any order. */
+enum { TDM__SUM_LANES = TDM__SUM_STRIPE_BYTES / 8 };
+uint64_t tdm__sum_of_lanes(const struct tdm__rows *rows, const uint64_t lanes[TDM__SUM_LANES]);
+
+/* A copy by plain C, whatever the machine can do: the reference. */
 uint64_t tdm__sum_copy_plain(const struct tdm__rows *rows, const void *from, void *to);
 
 #endif
