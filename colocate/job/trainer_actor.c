@@ -515,8 +515,8 @@ static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
     return tdm_group_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
 }
 
-/* No rank fills the next bucket before every engine has read this one; and if one was refused,
- * every rank stops.  The group lives on. */
+/* No rank fills the next bucket before every engine has read this one, nor tells of what
+ * another could not write; and if one was refused, every rank stops.  The group lives on. */
 static tdm_status agree(struct trainer *trainer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -652,7 +652,8 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
     tdm_status status;
 
     tdm__step("trainer.write");
-    status = tdm__mover_write(trainer->mover, window);
+    TDM_TRY(agree(trainer, tdm__mover_write(trainer->mover, window)));
+    status = tdm__mover_share(trainer->mover, window);
     tdm__step("trainer.written");
     if (status != TDM_OK) {
         return give_up(trainer, status);

@@ -328,25 +328,27 @@ static void count_moved(struct tdm__mover *mover, uint32_t parts_count)
 
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
 {
-    const struct tdm__route *route = mover->options.route;
     struct tdm__device *device = tdm__regions_device(mover->options.regions);
-    size_t each = mover->shares_max[window] * sizeof(uint64_t);
     uint32_t count = 0;
-    tdm_status status;
 
     mover->moved = (struct tdm__moved){.bytes = {0}};
-    for (uint32_t i = 0; i < route->to_count; i++) {
+    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
         count = add_image(mover, i, window, count);
     }
-    memset(mover->own_sums, 0, each);
-    status = device->ops->move(device, mover->parts, count, mover->own_sums);
-    if (status != TDM_OK) {
-        return status;
-    }
+    memset(mover->own_sums, 0, mover->shares_max[window] * sizeof(*mover->own_sums));
+    TDM_TRY(device->ops->move(device, mover->parts, count, mover->own_sums));
     count_moved(mover, count);
-    TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums, each, mover->sums));
+    return TDM_OK;
+}
+
+tdm_status tdm__mover_share(struct tdm__mover *mover, uint32_t window)
+{
+    uint32_t each = mover->shares_max[window];
+
+    TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums,
+                                 each * sizeof(*mover->own_sums), mover->sums));
     mover->contents = tdm__checksum_contents(&mover->contents, mover->sums,
-                                             mover->shares_max[window] * route->from_count);
+                                             each * mover->options.route->from_count);
     return TDM_OK;
 }
 

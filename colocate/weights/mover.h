@@ -45,9 +45,10 @@ struct tdm__target {
 tdm_status tdm__mover_open(struct tdm__mover *mover, const struct tdm__target *targets);
 void tdm__mover_close(struct tdm__mover *mover);
 
-/* All ranks together: the window is then written, and every rank knows every sum.  Reads the
- * host copies of what is paused. */
+/* Writes what this rank has for a window.  Reads the host copies of what is paused. */
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window);
+/* All ranks together, when all have written it: every rank knows every sum. */
+tdm_status tdm__mover_share(struct tdm__mover *mover, uint32_t window);
 
 /* The handle tuples of the window last written, for one engine rank; no bytes where it has
  * nothing in there.  Borrowed until the next call. */

@@ -2,7 +2,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/mover.h"
 
+#include "colocate/device/cuda/driver_api.h"
 #include "colocate/plan/fp8.h"
+#include "tests/support/cuda_gpu.h"
 #include "tests/support/weight_world.h"
 
 #include <pthread.h>
@@ -18,6 +20,15 @@
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
 enum { HALVED = 0, QUANTIZED = 1, WINDOW_BYTES = 4096, GAP_BYTES = 64, WAIT_MS = 5000 };
+
+/* Every promise is kept on each of these; what they have in memory is the same. */
+static const struct place_of_work {
+    const char *name;
+    bool cuda;
+    bool late; /* copies and kernels run when they are waited for, and not before */
+} places[] = {{"host", false, false}, {"cuda", true, false}, {"cuda, late", true, true}};
+
+static const struct place_of_work *on = places;
 
 struct movers {
     struct weight_world *world;
@@ -76,7 +87,7 @@ static struct movers *movers_open(bool in_place, enum tdm__verify verify)
     struct tdm__layout layout;
 
     assert_non_null(m);
-    m->world = weight_world_open("mover", verify);
+    m->world = weight_world_open_on(on->cuda, "mover", verify);
     m->in_place = in_place;
     place_tensors(m);
     layout = (struct tdm__layout){m->slices, WORLD_TENSORS};
@@ -120,50 +131,68 @@ static const tdm_region *written(const struct movers *m)
                        : tdm__mover_bucket(m->movers[0]);
 }
 
-static void begin(struct movers *m)
+static void make_room(struct movers *m, struct tdm__target *target)
 {
-    struct tdm__target target = {.gpu = m->world->place.gpu, .absent = m->engine_is_absent};
     struct tdm__block *const *blocks;
 
+    *target = (struct tdm__target){.gpu = m->world->place.gpu, .absent = m->engine_is_absent};
     weight_world_begin(m->world);
     TRY(tdm__mover_resume(m->movers[0], WAIT_MS));
-    blocks = tdm__region_blocks(written(m), &target.blocks_count);
-    for (uint32_t i = 0; i < target.blocks_count; i++) {
-        target.keys[i] = blocks[i]->key;
+    blocks = tdm__region_blocks(written(m), &target->blocks_count);
+    for (uint32_t i = 0; i < target->blocks_count; i++) {
+        target->keys[i] = blocks[i]->key;
     }
+}
+
+static void begin(struct movers *m)
+{
+    struct tdm__target target;
+
+    make_room(m, &target);
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         TRY(tdm__mover_open(m->movers[rank], &target));
     }
 }
 
+/* One step of a window, by all ranks at once. */
 struct writing {
+    tdm_status (*step)(struct tdm__mover *mover, uint32_t window);
     struct tdm__mover *mover;
     uint32_t window;
     tdm_status status;
 };
 
-static void *write_window(void *arg)
+static void *run_step(void *arg)
 {
     struct writing *writing = arg;
 
-    writing->status = tdm__mover_write(writing->mover, writing->window);
+    writing->status = writing->step(writing->mover, writing->window);
     return NULL;
+}
+
+static tdm_status all_run(struct movers *m, uint32_t window,
+                          tdm_status (*step)(struct tdm__mover *mover, uint32_t window))
+{
+    struct writing writings[WORLD_RANKS];
+    pthread_t threads[WORLD_RANKS];
+    tdm_status status = TDM_OK;
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        writings[rank] =
+            (struct writing){.step = step, .mover = m->movers[rank], .window = window};
+        assert_int_equal(pthread_create(&threads[rank], NULL, run_step, &writings[rank]), 0);
+    }
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        assert_int_equal(pthread_join(threads[rank], NULL), 0);
+        status = writings[rank].status != TDM_OK ? writings[rank].status : status;
+    }
+    return status;
 }
 
 static void write_all(struct movers *m, uint32_t window)
 {
-    struct writing writings[WORLD_RANKS];
-    pthread_t threads[WORLD_RANKS];
-
-    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        writings[rank] = (struct writing){.mover = m->movers[rank], .window = window};
-        assert_int_equal(pthread_create(&threads[rank], NULL, write_window, &writings[rank]),
-                         0);
-    }
-    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
-        assert_int_equal(pthread_join(threads[rank], NULL), 0);
-        TRY(writings[rank].status);
-    }
+    TRY(all_run(m, window, tdm__mover_write));
+    TRY(all_run(m, window, tdm__mover_share));
 }
 
 /* By any rank: each knows every sum. */
@@ -231,11 +260,22 @@ static void put_wanted(const struct movers *m, uint32_t tensor, unsigned char *w
     }
 }
 
+/* What the engine has now; to be freed. */
+static unsigned char *served(const struct movers *m)
+{
+    size_t size_bytes = tdm_region_size(m->world->weights);
+    unsigned char *bytes = malloc(size_bytes);
+
+    assert_non_null(bytes);
+    weight_world_get(m->world, 1, bytes, tdm_region_address(m->world->weights), size_bytes);
+    return bytes;
+}
+
 /* Every tensor, and zeros between them. */
 static bool serves_truth(const struct movers *m)
 {
-    const unsigned char *weights = tdm_region_address(m->world->weights);
     size_t size_bytes = tdm_region_size(m->world->weights);
+    unsigned char *weights = served(m);
     unsigned char *wanted = calloc(1, size_bytes);
     bool same;
 
@@ -245,7 +285,20 @@ static bool serves_truth(const struct movers *m)
     }
     same = memcmp(weights, wanted, size_bytes) == 0;
     free(wanted);
+    free(weights);
     return same;
+}
+
+/* In what was written, before it is staged. */
+static void flip_bits(struct movers *m, size_t offset, unsigned char bits)
+{
+    unsigned char *place = (unsigned char *)tdm_region_address(written(m)) + offset;
+    int owner = m->in_place ? 1 : 0;
+    unsigned char byte;
+
+    weight_world_get(m->world, owner, &byte, place, 1);
+    byte ^= bits;
+    weight_world_put(m->world, owner, place, &byte, 1);
 }
 
 static void assert_told(const char *words)
@@ -261,11 +314,13 @@ static void every_part_arrives(bool in_place)
 {
     struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
     void *address = tdm_region_address(m->world->weights);
+    static const unsigned char spoiled[64] = {0xee};
 
     assert_true(in_place || m->route->windows_count > 1);
     for (int i = 0; i < 4; i++) {
         weight_world_learn(m->world);
-        memset(tdm_region_address(m->world->weights), 0xee, 64);
+        weight_world_put(m->world, 1, tdm_region_address(m->world->weights), spoiled,
+                         sizeof(spoiled));
         assert_false(serves_truth(m));
         commit(m);
         assert_true(serves_truth(m));
@@ -283,14 +338,12 @@ static void a_flipped_byte_names_its_tensor(bool in_place)
 {
     struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
     struct weight_world *world = m->world;
-    unsigned char *bytes;
 
     commit(m);
     weight_world_learn(world);
     begin(m);
     write_all(m, 0);
-    bytes = tdm_region_address(written(m));
-    bytes[GAP_BYTES + 5] ^= 0x10; /* windows begin with the image */
+    flip_bits(m, GAP_BYTES + 5, 0x10); /* windows begin with the image */
     assert_int_equal(stage(m, 0), TDM_E_CHECKSUM);
     assert_told("tensor embed: ");
     assert_int_equal(stage(m, 0), TDM_E_STATE);
@@ -402,13 +455,11 @@ static void samples_are_of_everything_in_the_end(void **state)
 
     (void)state;
     for (int i = 0; i < 17; i++) {
-        unsigned char *bytes;
         tdm_status status;
 
         begin(m);
         write_all(m, 0);
-        bytes = tdm_region_address(written(m));
-        bytes[GAP_BYTES] ^= (unsigned char)(i > 0 ? 1 : 0);
+        flip_bits(m, GAP_BYTES, i > 0 ? 1 : 0);
         status = stage(m, 0);
         found += status == TDM_E_CHECKSUM ? 1 : 0;
         if (i == 0) {
@@ -420,7 +471,94 @@ static void samples_are_of_everything_in_the_end(void **state)
     movers_close(m);
 }
 
-int main(void)
+/* ---- on a GPU alone --------------------------------------------------------------------- */
+
+/* As far as it goes. */
+static tdm_status try_update(struct movers *m, const struct tdm__target *target)
+{
+    struct weight_world *world = m->world;
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        TDM_TRY(tdm__mover_open(m->movers[rank], target));
+    }
+    for (uint32_t i = 0; i < m->route->windows_count; i++) {
+        struct tdm_bytes bytes;
+
+        TDM_TRY(all_run(m, i, tdm__mover_write));
+        TRY(all_run(m, i, tdm__mover_share));
+        TRY(tdm__mover_describe(m->movers[0], &world->update, world->epoch, i, 0, &bytes));
+        if (bytes.size_bytes > 0) {
+            TDM_TRY(tdm__receiver_stage(world->receiver, bytes));
+        }
+    }
+    return tdm__receiver_prepare_parts(world->receiver, &world->update);
+}
+
+/* True if it ended with the new weights, false if it was given up. */
+static bool update_while_a_call_fails(struct movers *m, uint64_t nth, uint64_t *calls_out)
+{
+    struct weight_world *world = m->world;
+    struct tdm__target target;
+    tdm_status status;
+
+    make_room(m, &target);
+    cuda_gpu_standin.break_call("*", nth, CU_INVALID_VALUE);
+    status = try_update(m, &target);
+    *calls_out = cuda_gpu_standin.calls();
+    if (status == TDM_OK) { /* committed: it must end well, at the second try at the latest */
+        status = tdm__receiver_flip(world->receiver, &world->update);
+        *calls_out = cuda_gpu_standin.calls();
+        cuda_gpu_standin.break_call("", 0, 0);
+        if (status != TDM_OK) {
+            TRY(tdm__receiver_flip(world->receiver, &world->update));
+        }
+        end(m);
+        TRY(tdm__mover_pause(m->movers[0]));
+        return true;
+    }
+    cuda_gpu_standin.break_call("", 0, 0);
+    give_up(m);
+    return false;
+}
+
+/* Goal: whichever call to the driver fails, the engine has all of the old weights or all of the
+ * new ones, and the next update works.  Method: update after update, in each the next call. */
+static void no_failed_call_serves_half_a_version(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    size_t size_bytes = tdm_region_size(m->world->weights);
+    uint64_t calls = 0;
+    uint64_t given_up = 0;
+    uint64_t nth = 0;
+
+    if (!on->cuda) {
+        movers_close(m);
+        return;
+    }
+    do {
+        unsigned char *before = served(m);
+        unsigned char *after;
+
+        nth++;
+        weight_world_learn(m->world);
+        if (update_while_a_call_fails(m, nth, &calls)) {
+            assert_true(serves_truth(m));
+        } else {
+            given_up++;
+            after = served(m);
+            assert_memory_equal(after, before, size_bytes);
+            free(after);
+        }
+        free(before);
+    } while (calls >= nth); /* in the last update no call was left to fail */
+    assert_true(serves_truth(m));
+    assert_true(given_up > 20);
+    movers_close(m);
+}
+
+BOTH_WAYS(no_failed_call_serves_half_a_version)
+
+static int run_here(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_arrives_in_place),
@@ -435,7 +573,23 @@ int main(void)
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_by_copy),
         cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
         cmocka_unit_test(samples_are_of_everything_in_the_end),
+        cmocka_unit_test(no_failed_call_serves_half_a_version_in_place),
+        cmocka_unit_test(no_failed_call_serves_half_a_version_by_copy),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(on->name, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    int failed = 0;
+
+    cuda_gpu_choose((size_t)1 << 30);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        on = &places[i];
+        cuda_gpu_standin.defer(on->late);
+        failed += run_here();
+    }
+    cuda_gpu_forget();
+    return failed;
 }

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/host_gpu.h"
 
+#include "colocate/device/cuda/driver.h"
 #include "runtime/assert.h"
 
 #include <stdio.h>
@@ -29,6 +30,17 @@ struct host_gpu *host_gpu_open(size_t capacity_bytes, bool faulty)
         }
     }
     return gpu;
+}
+
+void host_gpu_use_cuda(struct host_gpu *gpu)
+{
+    struct tdm__cuda_gpu found;
+
+    must(tdm__cuda_gpu_at(0, &found));
+    for (int i = 0; i < 2; i++) {
+        tdm__device_close(gpu->devices[i]);
+        must(tdm__device_cuda_open(gpu->clients[i], 0, found.uuid, &gpu->devices[i]));
+    }
 }
 
 void host_gpu_close(struct host_gpu *gpu)

@@ -20,6 +20,29 @@
 
 enum { TIMEOUT_MS = 20000, BUCKET_BYTES = 8192 };
 
+/* ---- bytes ------------------------------------------------------------------------------ */
+
+static void copy_bytes(const struct weight_world *world, int index, void *to, const void *from,
+                       size_t size_bytes)
+{
+    struct tdm__device *device = world->gpu->devices[index];
+
+    TRY(device->ops->copy(device, to, from, size_bytes));
+    TRY(device->ops->copy_flush(device));
+}
+
+void weight_world_put(struct weight_world *world, int device, void *address, const void *bytes,
+                      size_t size_bytes)
+{
+    copy_bytes(world, device, address, bytes, size_bytes);
+}
+
+void weight_world_get(const struct weight_world *world, int device, void *bytes,
+                      const void *address, size_t size_bytes)
+{
+    copy_bytes(world, device, bytes, address, size_bytes);
+}
+
 /* ---- the engine ------------------------------------------------------------------------- */
 
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
@@ -137,9 +160,10 @@ void weight_world_learn(struct weight_world *world)
             const struct tdm_slice *slice = &world->slices[rank][i];
             size_t element = tdm_dtype_bytes(world->infos[slice->tensor].dtype);
 
-            memcpy((void *)(uintptr_t)slice->address,
-                   world->truth + world->offsets[slice->tensor] + slice->offset[0] * element,
-                   slice->extent[0] * element);
+            weight_world_put(world, 0, (void *)(uintptr_t)slice->address,
+                             world->truth + world->offsets[slice->tensor] +
+                                 slice->offset[0] * element,
+                             slice->extent[0] * element);
         }
     }
 }
@@ -180,15 +204,24 @@ static void open_receiver(struct weight_world *world, enum tdm__verify verify)
                                             .regions = world->regions[1],
                                             .place = world->place,
                                             .verify = verify};
+    void *zeros;
 
     world->engine.world = world;
     TRY(tdm__region_create(world->regions[1], &weights, &world->weights));
-    memset(tdm_region_address(world->weights), 0, 2 * MIB);
+    zeros = calloc(1, 2 * MIB);
+    assert_non_null(zeros);
+    weight_world_put(world, 1, tdm_region_address(world->weights), zeros, 2 * MIB);
+    free(zeros);
     options.weights = world->weights;
     TRY(tdm__receiver_create(&options, &world->receiver));
 }
 
 struct weight_world *weight_world_open(const char *test, enum tdm__verify verify)
+{
+    return weight_world_open_on(false, test, verify);
+}
+
+struct weight_world *weight_world_open_on(bool cuda, const char *test, enum tdm__verify verify)
 {
     struct weight_world *world = calloc(1, sizeof(*world));
     struct tdm__id node;
@@ -196,6 +229,9 @@ struct weight_world *weight_world_open(const char *test, enum tdm__verify verify
     assert_non_null(world);
     world->chance = chance_start(test, 1);
     world->gpu = host_gpu_open(64 * MIB, false);
+    if (cuda) {
+        host_gpu_use_cuda(world->gpu);
+    }
     for (int i = 0; i < 2; i++) {
         struct tdm__device *device = world->gpu->devices[i];
 

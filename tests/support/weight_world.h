@@ -45,8 +45,17 @@ struct weight_world {
 };
 
 struct weight_world *weight_world_open(const char *test, enum tdm__verify verify);
+/* The same on the GPU that cuda_gpu_choose() chose, if `cuda`; nobody can fill buckets there.
+ */
+struct weight_world *weight_world_open_on(bool cuda, const char *test, enum tdm__verify verify);
 /* Also checks that nothing is left on the GPU. */
 void weight_world_close(struct weight_world *world);
+
+/* Bytes to and from a region, wherever it is: by the trainers' device, or the engine's. */
+void weight_world_put(struct weight_world *world, int device, void *address, const void *bytes,
+                      size_t size_bytes);
+void weight_world_get(const struct weight_world *world, int device, void *bytes,
+                      const void *address, size_t size_bytes);
 
 /* The trainers get other weights. */
 void weight_world_learn(struct weight_world *world);
