@@ -471,6 +471,50 @@ static void samples_are_of_everything_in_the_end(void **state)
     movers_close(m);
 }
 
+/* ---- a late engine ---------------------------------------------------------------------- */
+
+static void begin_nothing(void *state)
+{
+    (void)state;
+}
+
+static void a_late_engine_copies_what_is_served(void **state)
+{
+    static const struct tdm_engine_ops ops = {.size_bytes = sizeof(ops),
+                                              .begin = begin_nothing};
+    struct movers *m = movers_open(true, TDM__VERIFY_FULL);
+    struct weight_world *world = m->world;
+    const size_t size_bytes = tdm_region_size(world->weights);
+    const struct tdm_region_options region = {
+        .tag = "weights", .size_bytes = size_bytes, .policy = TDM_REGION_DROP};
+    struct tdm__receiver_options options = {.manifest = world->manifest,
+                                            .ops = &ops,
+                                            .regions = world->regions[0],
+                                            .place = world->place,
+                                            .verify = TDM__VERIFY_FULL};
+    unsigned char *late_bytes = malloc(size_bytes);
+    struct tdm__weight_blocks blocks;
+    struct tdm__receiver *late;
+    unsigned char *bytes;
+
+    (void)state;
+    commit(m);
+    TRY(tdm__region_create(world->regions[0], &region, &options.weights));
+    TRY(tdm__receiver_create(&options, &late));
+    TRY(tdm__receiver_show(world->receiver, &blocks));
+    TRY(tdm__receiver_pull(late, &blocks));
+    bytes = served(m);
+    weight_world_get(world, 0, late_bytes, tdm_region_address(options.weights), size_bytes);
+    assert_memory_equal(late_bytes, bytes, size_bytes);
+    blocks.sums[0] ^= 1;
+    assert_int_equal(tdm__receiver_pull(late, &blocks), TDM_E_CHECKSUM);
+    tdm__receiver_destroy(late);
+    tdm_region_destroy(options.weights);
+    free(late_bytes);
+    free(bytes);
+    movers_close(m);
+}
+
 /* ---- on a GPU alone --------------------------------------------------------------------- */
 
 /* As far as it goes. */
@@ -573,6 +617,7 @@ static int run_here(void)
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_by_copy),
         cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
         cmocka_unit_test(samples_are_of_everything_in_the_end),
+        cmocka_unit_test(a_late_engine_copies_what_is_served),
         cmocka_unit_test(no_failed_call_serves_half_a_version_in_place),
         cmocka_unit_test(no_failed_call_serves_half_a_version_by_copy),
     };
