@@ -112,17 +112,13 @@ static tdm_status prepare(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
 
-    if (strcmp(spec->device, "host") != 0) {
-        return tdm__fail(TDM_E_UNSUPPORTED,
-                         "%s: cluster.device %s: actors have regions there, but no job library "
-                         "computes and no weights are staged there yet; use host",
-                         tdm_config_where(spec->config, "cluster.device"), spec->device);
-    }
     TDM_TRY(
         tdm__dataset_read(spec->train, spec->prompt_key, spec->answer_key, &controller->train));
     TDM_TRY(tdm__dataset_read(spec->unseen, spec->prompt_key, spec->answer_key,
                               &controller->unseen));
     TDM_TRY(tdm__job_library_open(spec->library, &controller->library));
+    TDM_TRY(tdm__wrap(tdm__job_library_check_device(&controller->library, spec->device), "%s",
+                      tdm_config_where(spec->config, "cluster.device")));
     TDM_TRY(check_budget(controller));
     tdm__phase_init(&controller->phase, spec->num_engines, spec->num_engines_min,
                     UPDATE_RETRIES);

@@ -108,6 +108,24 @@ tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *libr
     return TDM_OK;
 }
 
+tdm_status tdm__job_library_check_device(const struct tdm__job_library *library,
+                                         const char *device)
+{
+    const char *devices = library->jobs->devices != NULL ? library->jobs->devices : "host";
+    const char *word = devices + strspn(devices, " ");
+
+    while (*word != '\0') {
+        size_t length = strcspn(word, " ");
+
+        if (length == strlen(device) && strncmp(word, device, length) == 0) {
+            return TDM_OK;
+        }
+        word += length + strspn(word + length, " ");
+    }
+    return tdm__fail(TDM_E_UNSUPPORTED, "library %s has no models on %s, but on: %s",
+                     library->jobs->name, device, devices);
+}
+
 void tdm__job_library_close(struct tdm__job_library *library)
 {
     (void)dlclose(library->handle);

@@ -17,6 +17,9 @@ struct tdm__job_library {
  * slash that is no file here is also looked for beside the running program.  TDM_E_NOT_FOUND,
  * TDM_E_PROTOCOL. */
 tdm_status tdm__job_library_open(const char *path, struct tdm__job_library *library_out);
+/* TDM_E_UNSUPPORTED names the devices that the library's models can be on. */
+tdm_status tdm__job_library_check_device(const struct tdm__job_library *library,
+                                         const char *device);
 void tdm__job_library_close(struct tdm__job_library *library);
 
 /* Opens every rank without a group, asks for its regions and closes it again.  The tags are

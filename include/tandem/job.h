@@ -181,6 +181,7 @@ struct tdm_job_library {
     const struct tdm_trainer_ops *trainer;
     const struct tdm_engine_ops *engine;
     tdm_reward *reward;
+    const char *devices; /* where its models can be, as "host cuda"; NULL: "host" alone */
 };
 
 /* Exactly one per shared library:

@@ -5,6 +5,7 @@
 #include "actors/worker.h"
 #include "colocate/job/checkpoint.h"
 #include "tests/colocate/tiny_job.h"
+#include "tests/support/cuda_gpu.h"
 #include "tests/support/redis_world.h"
 
 #include <dlfcn.h>
@@ -132,6 +133,19 @@ static void engines_may_keep_weights_in_another_dtype(void **state)
     assert_every_step_is_answered("update.mode=donate", "engine.halve=1");
 }
 
+/* The library's models are the processor's, which the stand-in lets touch what is on a GPU; all
+ * that moves there is moved by the device. */
+static void weights_on_gpus_are_updated_as_on_the_host(void **state)
+{
+    const char *const by_names[] = {"cluster.device=cuda", "update.mode=names"};
+
+    (void)state;
+    assert_every_step_is_answered("cluster.device=cuda", "update.mode=donate");
+    assert_every_step_is_answered("cluster.device=cuda", "update.mode=copy");
+    assert_int_equal(run("names", NULL, by_names, 2), TDM_E_UNSUPPORTED);
+    assert_told("weights by names are host memory");
+}
+
 static void a_resumed_job_goes_on_with_higher_versions(void **state)
 {
     const char *const longer[] = {"rollout.num_rollout=4"};
@@ -247,6 +261,9 @@ static int set_up(void **state)
     assert_non_null(library);
     answers = dlsym(library, "tiny_answers");
     assert_non_null(answers);
+    (void)setenv("STANDIN_CUDA_DEVICES", "2", 1);
+    (void)setenv("STANDIN_CUDA_TOUCH", "1", 1);
+    cuda_gpu_choose((size_t)64 << 20);
     (void)setenv("TANDEM_DAEMON", TDM_TEST_BUILD_DIR "/tandemd", 1);
     (void)unsetenv("TANDEM_ADDRESS");
     return 0;
@@ -256,6 +273,7 @@ static int tear_down(void **state)
 {
     (void)state;
     remove_tree(directory);
+    cuda_gpu_forget();
     (void)dlclose(library);
     return 0;
 }
@@ -265,6 +283,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_is_answered_by_the_weights_before_it),
         cmocka_unit_test(engines_may_keep_weights_in_another_dtype),
+        cmocka_unit_test(weights_on_gpus_are_updated_as_on_the_host),
         cmocka_unit_test(a_resumed_job_goes_on_with_higher_versions),
         cmocka_unit_test(answers_do_not_depend_on_the_engines),
         cmocka_unit_test(a_step_that_fails_ends_the_job_with_its_words),

@@ -146,6 +146,23 @@ static void what_is_no_job_library_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "no TDM_JOB_LIBRARY in it"));
 }
 
+static void a_device_must_be_among_those_of_the_library(void **state)
+{
+    struct tdm_job_library told = {.name = "l"};
+    const struct tdm__job_library asked = {.jobs = &told};
+
+    (void)state;
+    assert_int_equal(tdm__job_library_check_device(&asked, "host"), TDM_OK);
+    assert_int_equal(tdm__job_library_check_device(&asked, "cuda"), TDM_E_UNSUPPORTED);
+    assert_non_null(
+        strstr(tdm_error_detail(), "library l has no models on cuda, but on: host"));
+    told.devices = " cuda  hosts ";
+    assert_int_equal(tdm__job_library_check_device(&asked, "cuda"), TDM_OK);
+    assert_int_equal(tdm__job_library_check_device(&asked, "host"), TDM_E_UNSUPPORTED);
+    told.devices = "";
+    assert_int_equal(tdm__job_library_check_device(&asked, "cuda"), TDM_E_UNSUPPORTED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -153,6 +170,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_rank_that_fails_is_named_and_closed, make_spec,
                                         drop_spec),
         cmocka_unit_test(what_is_no_job_library_is_refused),
+        cmocka_unit_test(a_device_must_be_among_those_of_the_library),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -501,5 +501,6 @@ static float reward(const char *prompt, const char *answer,
     return whole;
 }
 
+/* On a GPU only where the processor may touch that (tests/standin/cuda.h). */
 TDM_JOB_LIBRARY(.name = "tiny", .trainer = &trainer_ops, .engine = &engine_ops,
-                .reward = reward);
+                .reward = reward, .devices = "host cuda");

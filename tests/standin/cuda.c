@@ -20,6 +20,7 @@ static struct {
     pthread_mutex_t lock;
     bool initialised;
     bool defer;
+    bool touchable;
     int devices_count;
     size_t capacity;
     struct device devices[STANDIN_DEVICES_MAX];
@@ -56,6 +57,11 @@ void standin_cuda_defer(bool defer)
 bool standin_deferring(void)
 {
     return standin.defer;
+}
+
+bool standin_touchable(void)
+{
+    return standin.touchable;
 }
 
 static bool may_fail(const char *call)
@@ -128,6 +134,7 @@ int cuInit(unsigned flags)
 
         standin.devices_count = (int)environment_number("STANDIN_CUDA_DEVICES", 1);
         standin.capacity = environment_number("STANDIN_CUDA_BYTES", 256UL << 20);
+        standin.touchable = environment_number("STANDIN_CUDA_TOUCH", 0) != 0;
         standin.defer |= environment_number("STANDIN_CUDA_DEFER", 0) != 0;
         read_failure();
         result = make_devices();

@@ -19,6 +19,8 @@
  *   STANDIN_CUDA_DEVICES    how many (1)
  *   STANDIN_CUDA_BYTES      memory of each (256 MiB)
  *   STANDIN_CUDA_DEFER      1: asynchronous copies happen when they are waited for, not before
+ *   STANDIN_CUDA_TOUCH      1: the processor may touch what is mapped, as a kernel may: for
+ *                           programs that compute where they are told to keep their data
  *   STANDIN_CUDA_FAIL       "cuMemMap:3:2": the third cuMemMap fails with error 2; any call:
  * "*"
  */
@@ -59,6 +61,7 @@ int standin_device(void);
 const char *standin_path(int device);
 size_t standin_capacity(void);
 bool standin_deferring(void);
+bool standin_touchable(void);
 
 #define X(name, arguments) int name arguments;
 CU_CALLS(X)

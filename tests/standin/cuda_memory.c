@@ -434,7 +434,7 @@ int cuMemSetAccess(uint64_t address, size_t bytes, const struct cu_access *acces
         range->access = access->flags;
         at += range->bytes;
     }
-    return CU_SUCCESS;
+    return standin_memory_open(false);
 }
 
 int cuMemRetainAllocationHandle(uint64_t *handle, void *address)
@@ -733,8 +733,9 @@ int standin_memory_open(bool open)
                      : range->access == CU_ACCESS_READ     ? PROT_READ
                                                            : PROT_NONE;
 
-        if (range->kind != RESERVED && mprotect((void *)(uintptr_t)range->address, range->bytes,
-                                                open ? wanted : PROT_NONE) != 0) {
+        if (range->kind != RESERVED &&
+            mprotect((void *)(uintptr_t)range->address, range->bytes,
+                     open || standin_touchable() ? wanted : PROT_NONE) != 0) {
             return CU_INVALID_VALUE;
         }
     }
