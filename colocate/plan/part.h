@@ -9,7 +9,8 @@
 #include <tandem/error.h>
 
 /* As in struct tdm__copy, rows and columns are of elements that are read, and pitches in
- * elements of each side's dtype.  Ends need no alignment. */
+ * elements of each side's dtype.  Ends of what is converted are aligned as their elements are;
+ * others need not be. */
 struct tdm__part {
     const void *from; /* NULL: zeros, without conversion */
     void *to;         /* NULL: nothing is written, but the sum is taken as if it were */

@@ -136,11 +136,12 @@ static struct kind choose_kind(struct world *world)
     return kinds[chance_below(&world->chance, sizeof(kinds) / sizeof(kinds[0]))];
 }
 
-/* Where there is room for it, if there is: ends at any byte, or at bytes as tensors have it. */
+/* Where there is room for it, if there is: ends at any byte, if nothing is converted. */
 static bool place(struct world *world, const struct tdm__part *shape)
 {
     const struct tdm__rows rows = tdm__part_rows(shape);
-    size_t align = (size_t)1 << chance_below(&world->chance, 5);
+    uint32_t least = shape->convert == TDM__CONVERT_NONE ? 0 : 2;
+    size_t align = (size_t)1 << (least + chance_below(&world->chance, 5 - least));
     size_t from_bytes =
         shape->rows * shape->from_pitch * tdm_dtype_bytes((enum tdm_dtype)shape->from_dtype);
     size_t to = (world->to_used + align - 1) / align * align;

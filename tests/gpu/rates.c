@@ -8,9 +8,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
-enum { REPEATS = 5 };
+enum { REPEATS = 5, PARTS = 256 };
 
 static size_t region_bytes = (size_t)1 << 30;
 
@@ -44,12 +45,39 @@ static double median(double *values)
     return values[REPEATS / 2];
 }
 
+/* What is divided by it is told beside it: by name, as long as the program runs. */
+static struct {
+    const char *name;
+    double value;
+} told[64];
+
+static double told_before(const char *name)
+{
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
+        if (told[i].name != NULL && strcmp(told[i].name, name) == 0) {
+            return told[i].value;
+        }
+    }
+    return 0;
+}
+
 static void tell(const char *name, double value, const char *unit)
 {
+    static size_t count;
+
     static const char *separator = "{";
 
     (void)printf("%s\"%s_%s\":%.3f", separator, name, unit, value);
     separator = ",\n  ";
+    if (count < sizeof(told) / sizeof(told[0])) {
+        told[count].name = name;
+        told[count++].value = value;
+    }
+}
+
+static void tell_ratio(const char *name, const char *of, const char *to)
+{
+    tell(name, told_before(to) > 0 ? told_before(of) / told_before(to) : 0, "ratio");
 }
 
 static double gib_per_s(double seconds)
@@ -103,6 +131,8 @@ static void measure_pause(tdm_region *region)
     }
     tell("pause", gib_per_s(median(pause)), "gib_per_s");
     tell("resume", gib_per_s(median(resume)), "gib_per_s");
+    tell_ratio("pause_to_plain_copy", "pause", "plain_copy_to_host");
+    tell_ratio("resume_to_plain_copy", "resume", "plain_copy_to_device");
 }
 
 static void measure_swap(tdm_region *a, tdm_region *b)
@@ -168,6 +198,130 @@ static tdm_region *make(struct tdm__regions *regions, enum tdm_region_policy pol
     return region;
 }
 
+/* The region in parts, as a route has them, from `from` (NULL: zeros) to `to` (NULL: sums). */
+static void make_parts(struct tdm__part *parts, char *from, char *to)
+{
+    const struct tdm__rows rows = {.count = 16,
+                                   .size_bytes = region_bytes / PARTS / 16,
+                                   .from_pitch = region_bytes / PARTS / 16,
+                                   .to_pitch = region_bytes / PARTS / 16};
+
+    for (size_t i = 0; i < PARTS; i++) {
+        size_t at = i * (region_bytes / PARTS);
+
+        parts[i] = tdm__part_of_rows(&rows, from == NULL ? NULL : from + at,
+                                     to == NULL ? NULL : to + at);
+    }
+}
+
+static void measure_move(const char *name, struct tdm__device *device, void *from, void *to)
+{
+    static struct tdm__part parts[PARTS];
+    static uint64_t sums[PARTS];
+    double move[REPEATS];
+
+    make_parts(parts, from, to);
+    for (int i = -1; i < REPEATS; i++) {
+        double begun = now();
+
+        must(device->ops->move(device, parts, PARTS, sums));
+        if (i >= 0) {
+            move[i] = now() - begun;
+        }
+    }
+    tell(name, gib_per_s(median(move)), "gib_per_s");
+}
+
+/* Float32 that become bfloat16, or FP8 in blocks: read, the region's bytes a second. */
+static void measure_convert(const char *name, struct tdm__device *device, void *from, void *to,
+                            enum tdm__convert convert)
+{
+    const struct tdm__part part = {.from = from,
+                                   .to = to,
+                                   .rows = region_bytes / sizeof(float) / 4096,
+                                   .columns = 4096,
+                                   .from_pitch = 4096,
+                                   .to_pitch = 4096,
+                                   .convert = (uint8_t)convert,
+                                   .from_dtype = TDM_F32,
+                                   .to_dtype =
+                                       convert == TDM__CONVERT_BF16 ? TDM_BF16 : TDM_F8_E4M3};
+    double seconds[REPEATS];
+    uint64_t sum;
+
+    for (int i = -1; i < REPEATS; i++) {
+        double begun = now();
+
+        must(device->ops->move(device, &part, 1, &sum));
+        if (i >= 0) {
+            seconds[i] = now() - begun;
+        }
+    }
+    tell(name, gib_per_s(median(seconds)), "gib_per_s");
+}
+
+/* Donated: the trainer maps the engine's shadow, writes it, lets go, and the engine flips. */
+static void measure_update(const struct cuda_gpu *gpu, void *from, tdm_region *weights,
+                           tdm_region *shadow)
+{
+    static struct tdm__part parts[PARTS];
+    static uint64_t sums[PARTS];
+    struct tdm__device *trainer = gpu->devices[1];
+    double update[REPEATS];
+    void *there;
+
+    must(trainer->ops->reserve(trainer, region_bytes, &there));
+    for (int i = -1; i < REPEATS; i++) {
+        struct tdm__block *block;
+        double begun = now();
+
+        must(trainer->ops->import(trainer, &tdm__region_block(shadow)->key, &block));
+        must(trainer->ops->map(trainer, there, block, TDM__READ_WRITE));
+        make_parts(parts, from, there);
+        must(trainer->ops->move(trainer, parts, PARTS, sums));
+        must(trainer->ops->unmap(trainer, there, region_bytes));
+        trainer->ops->release(trainer, &block, 1);
+        must(tdm__region_swap(weights, shadow));
+        if (i >= 0) {
+            update[i] = now() - begun;
+        }
+    }
+    trainer->ops->unreserve(trainer, there, region_bytes);
+    tell("update_donated", gib_per_s(median(update)), "gib_per_s");
+}
+
+/* What routes ask of a GPU; skipped where there are no kernels. */
+static void measure_routes(const struct cuda_gpu *gpu, struct tdm__regions *regions,
+                           tdm_region *a, tdm_region *b)
+{
+    struct tdm__device *device = gpu->devices[0];
+    const struct tdm__part nothing = {.rows = 0};
+    void *source = tdm_region_address(a);
+    tdm_region *trainers;
+    uint64_t sum;
+    void *host;
+
+    if (device->ops->move(device, &nothing, 1, &sum) != TDM_OK) {
+        (void)fprintf(stderr, "routes are not measured: %s\n", tdm_error_detail());
+        return;
+    }
+    measure_move("write_alone", device, NULL, tdm_region_address(b));
+    measure_move("sum_alone", device, source, NULL);
+    measure_move("copy_with_sums", device, source, tdm_region_address(b));
+    measure_convert("cast_to_bf16", device, source, tdm_region_address(b), TDM__CONVERT_BF16);
+    measure_convert("quantize_to_fp8", device, source, tdm_region_address(b), TDM__CONVERT_FP8);
+    must(device->ops->host_alloc(device, region_bytes, &host));
+    memset(host, 1, region_bytes);
+    measure_move("copy_from_pinned_with_sums", device, host, tdm_region_address(b));
+    device->ops->host_free(device, host, region_bytes);
+    trainers = make(regions, TDM_REGION_DROP);
+    measure_update(gpu, tdm_region_address(trainers), a, b);
+    tdm_region_destroy(trainers);
+    tell_ratio("update_to_copy_inside", "update_donated", "copy_inside_device");
+    tell_ratio("update_to_write_alone", "update_donated", "write_alone");
+    tell_ratio("copy_from_pinned", "copy_from_pinned_with_sums", "plain_copy_to_device");
+}
+
 int main(int argc, char **argv)
 {
     struct cuda_gpu *gpu;
@@ -191,6 +345,7 @@ int main(int argc, char **argv)
     measure_swap(a, b);
     measure_inside(device, a, b);
     measure_import(gpu, a);
+    measure_routes(gpu, regions, a, b);
     free_bytes = cuda_gpu_free_bytes(gpu);
     must(tdm__regions_pause(regions, NULL));
     tell("freed_by_pause", (double)(cuda_gpu_free_bytes(gpu) - free_bytes) / (double)(1 << 20),
