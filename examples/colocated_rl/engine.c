@@ -29,6 +29,8 @@ struct sequence {
 
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
+    const char *machine_name;               /* borrowed */
+    struct machine *machine;                /* owned; NULL before start() */
     struct settings settings;
     struct model model; /* this rank's part */
     struct network network;
@@ -42,8 +44,9 @@ struct engine {
     uint32_t *running;          /* sequences of the rows of a decoding pass */
     uint32_t rows_count, prefixes_count, sequences_count, slots_count;
 
-    float *ends;   /* hidden values of the prefixes' last tokens, a row each */
-    float *logits; /* max_running_requests × vocab_size */
+    float *ends;     /* hidden values of the prefixes' last tokens, a row each */
+    float *logits;   /* max_running_requests × vocab_size */
+    float *logprobs; /* owned: those of the latest pass, in the host's memory */
 };
 
 /* ---- life ------------------------------------------------------------------------------- */
@@ -57,6 +60,8 @@ static void engine_close(void *state)
     }
     network_fini(&engine->network);
     model_fini(&engine->model);
+    machine_close(engine->machine);
+    free(engine->logprobs);
     free(engine->loaded);
     free(engine->slices);
     free(engine->rows);
@@ -66,11 +71,17 @@ static void engine_close(void *state)
     free(engine);
 }
 
+static size_t logits_floats(const struct engine *engine)
+{
+    return (size_t)engine->settings.max_running_requests * engine->model.shape.vocab_size;
+}
+
 static tdm_status make(struct engine *engine)
 {
     const struct tdm_rank_context *context = engine->context;
     const struct settings *settings = &engine->settings;
 
+    TDM_TRY(machine_name(context->config, &engine->machine_name));
     TDM_TRY(settings_read(&engine->settings, context->config));
     TDM_TRY(model_init(&engine->model, &settings->shape, context->ranks_count));
     engine->network = (struct network){
@@ -86,8 +97,10 @@ static tdm_status make(struct engine *engine)
     engine->prefixes = calloc(settings->max_running_requests, sizeof(*engine->prefixes));
     engine->sequences = calloc(settings->max_running_requests, sizeof(*engine->sequences));
     engine->running = calloc(settings->max_running_requests, sizeof(*engine->running));
+    engine->logprobs = calloc(logits_floats(engine), sizeof(*engine->logprobs));
     if (engine->loaded == NULL || engine->slices == NULL || engine->rows == NULL ||
-        engine->prefixes == NULL || engine->sequences == NULL || engine->running == NULL) {
+        engine->prefixes == NULL || engine->sequences == NULL || engine->running == NULL ||
+        engine->logprobs == NULL) {
         return tdm_fail(TDM_E_NOMEM, "engine.max_running_requests %u, max_total_tokens %u",
                         settings->max_running_requests, settings->max_total_tokens);
     }
@@ -102,7 +115,6 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
     if (engine == NULL) {
         return tdm_fail(TDM_E_NOMEM, "an engine of %zu bytes", sizeof(*engine));
     }
-    ops_start();
     engine->context = context;
     status = make(engine);
     if (status != TDM_OK) {
@@ -116,11 +128,6 @@ static tdm_status engine_open(const struct tdm_rank_context *context, void **sta
 static size_t ends_floats(const struct engine *engine)
 {
     return (size_t)engine->settings.max_running_requests * engine->model.shape.hidden_size;
-}
-
-static size_t logits_floats(const struct engine *engine)
-{
-    return (size_t)engine->settings.max_running_requests * engine->model.shape.vocab_size;
 }
 
 /* Weights are kept through a pause, because an update need not follow. */
@@ -147,17 +154,70 @@ static tdm_status engine_regions(void *state,
 static tdm_status engine_start(void *state, void *const *addresses)
 {
     struct engine *engine = state;
+    const struct filling nothing = {addresses[WEIGHTS], engine->model.elements};
 
-    memset(addresses[WEIGHTS], 0, engine->model.elements * sizeof(float));
+    TDM_TRY(machine_open(engine->machine_name, &engine->machine));
+    engine->machine->ops->zero(engine->machine, &nothing);
     engine->network.weights = addresses[WEIGHTS];
-    network_place(&engine->network, addresses[WORKSPACE], addresses[KV_CACHE]);
+    network_place(&engine->network, engine->machine, addresses[WORKSPACE], addresses[KV_CACHE]);
     engine->ends = (float *)addresses[WORKSPACE] +
                    network_values_floats(&engine->model, engine->network.rows_max, 0);
     engine->logits = engine->ends + ends_floats(engine);
-    return TDM_OK;
+    return engine->machine->ops->finish(engine->machine);
 }
 
 /* ---- weights ---------------------------------------------------------------------------- */
+
+/* The bytes from the first element of a view to the end of its last. */
+static size_t view_bytes(const struct tdm_tensor_view *view)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < view->info.dims_count; i++) {
+        if (view->info.shape[i] == 0) {
+            return 0;
+        }
+        last += (view->info.shape[i] - 1) * view->stride[i];
+    }
+    return (size_t)(last + 1) * tdm_dtype_bytes(view->info.dtype);
+}
+
+/* On a machine whose memory the host cannot touch: the tensor comes, its part goes. */
+static tdm_status load_apart(const struct engine *engine, uint32_t index,
+                             const struct tdm_tensor_view *tensor, float *weights)
+{
+    struct machine *machine = engine->machine;
+    struct tdm_tensor_view view = *tensor;
+    size_t part_bytes = tdm_tensor_bytes(&engine->model.tensors[index]);
+    void *whole = malloc(view_bytes(tensor));
+    float *part = malloc(part_bytes);
+    tdm_status status = whole != NULL && part != NULL
+                            ? TDM_OK
+                            : tdm_fail(TDM_E_NOMEM, "tensor %s of %zu bytes", tensor->info.name,
+                                       view_bytes(tensor));
+
+    view.data = whole;
+    if (status == TDM_OK) {
+        status = machine->ops->read(machine, whole, tensor->data, view_bytes(tensor));
+    }
+    if (status == TDM_OK) {
+        status = model_cut(&engine->model, index, engine->context->rank, &view, part);
+    }
+    if (status == TDM_OK) {
+        status = machine->ops->write(machine, weights, part, part_bytes);
+    }
+    free(whole);
+    free(part);
+    return status;
+}
+
+static tdm_status load_tensor(const struct engine *engine, uint32_t index,
+                              const struct tdm_tensor_view *tensor, float *weights)
+{
+    return engine->machine->ops->computes_on_host
+               ? model_cut(&engine->model, index, engine->context->rank, tensor, weights)
+               : load_apart(engine, index, tensor, weights);
+}
 
 static tdm_status engine_load(void *state, void *weights, const struct tdm_tensor_view *tensors,
                               uint32_t tensors_count)
@@ -170,8 +230,8 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
         if (index == engine->model.tensors_count) {
             return tdm_fail(TDM_E_INVAL, "the model has no tensor %s", tensors[i].info.name);
         }
-        TDM_TRY(model_cut(&engine->model, index, engine->context->rank, &tensors[i],
-                          (float *)weights + engine->model.offsets[index]));
+        TDM_TRY(load_tensor(engine, index, &tensors[i],
+                            (float *)weights + engine->model.offsets[index]));
         engine->loaded[index] = 1;
     }
     return TDM_OK;
@@ -293,12 +353,25 @@ static tdm_status gather_wave(struct engine *engine, const struct tdm_prompt *pr
     return status;
 }
 
+/* Keeps the hidden values of row `from` for prefix `prefix`. */
+static void keep_end(struct engine *engine, uint32_t prefix, size_t from)
+{
+    size_t width = engine->model.shape.hidden_size;
+    const struct transfer work = {
+        .to = engine->ends + prefix * width,
+        .from = engine->network.hidden + from * width,
+        .width = width,
+        .count = 1,
+    };
+
+    engine->machine->ops->transfer(engine->machine, &work);
+}
+
 /* Computes all prompts, in passes of as many rows as there is room for, and keeps the hidden
  * values of their ends. */
 static tdm_status prefill(struct engine *engine)
 {
     struct network *network = &engine->network;
-    size_t width = engine->model.shape.hidden_size;
     uint32_t prefix = 0;
     size_t end = engine->prefixes[0].count - 1; /* row of the prefix's last token */
 
@@ -308,8 +381,7 @@ static tdm_status prefill(struct engine *engine)
 
         TDM_TRY(network_forward(network, engine->rows + from, count));
         while (prefix < engine->prefixes_count && end < from + count) {
-            memcpy(engine->ends + prefix * width, network->hidden + (end - from) * width,
-                   width * sizeof(float));
+            keep_end(engine, prefix, end - from);
             prefix++;
             end += prefix < engine->prefixes_count ? engine->prefixes[prefix].count : 0;
         }
@@ -317,17 +389,22 @@ static tdm_status prefill(struct engine *engine)
     return TDM_OK;
 }
 
-/* Turns hidden values into log-probabilities, a row each. */
-static void predict(struct engine *engine, const float *hidden, size_t count,
-                    double temperature)
+/* Turns hidden values into log-probabilities, a row each, and brings them to the host. */
+static tdm_status predict(struct engine *engine, const float *hidden, size_t count,
+                          double temperature)
 {
-    size_t width = engine->model.shape.vocab_size;
-    float scale = temperature > 0.0 ? (float)(1.0 / temperature) : 1.0F;
+    struct machine *machine = engine->machine;
+    const struct log_softmax work = {
+        .x = engine->logits,
+        .scale = temperature > 0.0 ? (float)(1.0 / temperature) : 1.0F,
+        .width = engine->model.shape.vocab_size,
+        .count = count,
+    };
 
     network_head(&engine->network, hidden, count, engine->logits);
-    for (size_t row = 0; row < count; row++) {
-        log_softmax(engine->logits + row * width, width, scale);
-    }
+    machine->ops->log_softmax(machine, &work);
+    return machine->ops->read(machine, engine->logprobs, engine->logits,
+                              count * work.width * sizeof(float));
 }
 
 /* Gives the sequence its next token, by the log-probabilities of `row`. */
@@ -335,7 +412,7 @@ static void extend(struct engine *engine, struct sequence *sequence, size_t row,
                    double temperature)
 {
     size_t width = engine->model.shape.vocab_size;
-    const float *logprobs = engine->logits + row * width;
+    const float *logprobs = engine->logprobs + row * width;
     struct tdm_completion *completion = sequence->completion;
     uint32_t at = completion->tokens_count++;
     int32_t token = temperature > 0.0
@@ -377,7 +454,7 @@ static tdm_status answer_wave(struct engine *engine, const struct tdm_sampling *
     uint32_t count;
 
     TDM_TRY(prefill(engine));
-    predict(engine, engine->ends, engine->prefixes_count, sampling->temperature);
+    TDM_TRY(predict(engine, engine->ends, engine->prefixes_count, sampling->temperature));
     for (uint32_t i = 0; i < engine->sequences_count; i++) {
         struct sequence *sequence = &engine->sequences[i];
 
@@ -385,7 +462,7 @@ static tdm_status answer_wave(struct engine *engine, const struct tdm_sampling *
     }
     while ((count = gather_running(engine, sampling->tokens_max)) > 0) {
         TDM_TRY(network_forward(&engine->network, engine->rows, count));
-        predict(engine, engine->network.hidden, count, sampling->temperature);
+        TDM_TRY(predict(engine, engine->network.hidden, count, sampling->temperature));
         for (uint32_t row = 0; row < count; row++) {
             extend(engine, &engine->sequences[engine->running[row]], row,
                    sampling->temperature);

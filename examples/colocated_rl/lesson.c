@@ -2,11 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "examples/colocated_rl/lesson.h"
 
-#include "examples/colocated_rl/ops.h"
-
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What is done with one predicted token: returns the gradient of the loss for its
  * log-probability. */
@@ -109,42 +106,68 @@ static double temperature_of(const struct lesson *lesson)
     return lesson->batch->supervised ? 1.0 : lesson->settings->temperature;
 }
 
-/* Computes the log-probabilities of the packed rows, in place of their logits. */
+/* Computes the log-probabilities of the packed rows, in place of their logits, and brings those
+ * of the targets to the pack's numbers. */
 static tdm_status predict(const struct lesson *lesson, struct lesson_memory *memory)
 {
+    struct machine *machine = memory->network.machine;
     const struct pack *pack = &memory->pack;
-    size_t width = lesson->settings->shape.vocab_size;
-    float scale = (float)(1.0 / temperature_of(lesson));
+    const struct log_softmax softmax = {
+        .x = memory->logits,
+        .scale = (float)(1.0 / temperature_of(lesson)),
+        .width = lesson->settings->shape.vocab_size,
+        .count = pack->rows_count,
+    };
+    const struct choice choice = {
+        .chosen = memory->numbers,
+        .logprobs = memory->logits,
+        .targets = memory->targets,
+        .width = softmax.width,
+        .targets_count = pack->targets_count,
+    };
 
     TDM_TRY(network_forward(&memory->network, pack->rows, pack->rows_count));
     network_head(&memory->network, memory->network.hidden, pack->rows_count, memory->logits);
-    for (size_t row = 0; row < pack->rows_count; row++) {
-        log_softmax(memory->logits + row * width, width, scale);
-    }
-    return TDM_OK;
+    machine->ops->log_softmax(machine, &softmax);
+    TDM_TRY(machine->ops->write(machine, memory->targets, pack->targets,
+                                pack->targets_count * sizeof(*pack->targets)));
+    machine->ops->choose(machine, &choice);
+    return machine->ops->read(machine, pack->numbers, memory->numbers,
+                              pack->targets_count * sizeof(*pack->numbers));
 }
 
-/* Gives every target to `visit`, and spreads the gradients it asks for over the logits: what
- * goes to a token is taken from all tokens of its row, by their probabilities. */
-static void visit_targets(struct lesson *lesson, struct lesson_memory *memory,
-                          lesson_token *visit)
+/* Gives every target to `visit`; its slope takes the place of its log-probability. */
+static void visit_targets(struct lesson *lesson, const struct pack *pack, lesson_token *visit)
 {
-    const struct pack *pack = &memory->pack;
-    size_t width = lesson->settings->shape.vocab_size;
     double share = 1.0 / (lesson->tokens * temperature_of(lesson));
 
-    memset(memory->logit_gradients, 0, pack->rows_count * width * sizeof(float));
     for (uint32_t i = 0; i < pack->targets_count; i++) {
-        const struct target *target = &pack->targets[i];
-        const float *logprobs = memory->logits + target->row * width;
-        float *gradients = memory->logit_gradients + target->row * width;
-        float gradient = (float)(share * visit(lesson, target, logprobs[target->token]));
-
-        for (size_t token = 0; token < width && gradient != 0.0F; token++) {
-            gradients[token] -= gradient * expf(logprobs[token]);
-        }
-        gradients[target->token] += gradient;
+        pack->numbers[i] = (float)(share * visit(lesson, &pack->targets[i], pack->numbers[i]));
     }
+}
+
+/* Spreads the slopes over the logits, and brings them back to the weights. */
+static tdm_status descend(const struct lesson *lesson, struct lesson_memory *memory,
+                          float *gradients)
+{
+    struct machine *machine = memory->network.machine;
+    const struct pack *pack = &memory->pack;
+    const struct spreading spreading = {
+        .gradients = memory->logit_gradients,
+        .logprobs = memory->logits,
+        .targets = memory->targets,
+        .slopes = memory->numbers,
+        .width = lesson->settings->shape.vocab_size,
+        .targets_count = pack->targets_count,
+        .count = pack->rows_count,
+    };
+
+    TDM_TRY(machine->ops->write(machine, memory->numbers, pack->numbers,
+                                pack->targets_count * sizeof(*pack->numbers)));
+    machine->ops->spread(machine, &spreading);
+    network_backward(&memory->network, pack->rows_count, memory->logit_gradients, gradients,
+                     memory->scratch);
+    return TDM_OK;
 }
 
 tdm_status lesson_refer(struct lesson *lesson, struct lesson_memory *memory)
@@ -152,7 +175,7 @@ tdm_status lesson_refer(struct lesson *lesson, struct lesson_memory *memory)
     for (uint32_t next = 0; next < lesson->batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, lesson->settings, lesson->batch, &next));
         TDM_TRY(predict(lesson, memory));
-        visit_targets(lesson, memory, refer_token);
+        visit_targets(lesson, &memory->pack, refer_token);
     }
     return TDM_OK;
 }
@@ -164,9 +187,9 @@ tdm_status lesson_learn(struct lesson *lesson, struct lesson_memory *memory, flo
     for (uint32_t next = 0; next < batch->samples_count;) {
         TDM_TRY(pack_fill(&memory->pack, lesson->settings, batch, &next));
         TDM_TRY(predict(lesson, memory));
-        visit_targets(lesson, memory, batch->supervised ? imitate_token : reinforce_token);
-        network_backward(&memory->network, memory->pack.rows, memory->pack.rows_count,
-                         memory->logit_gradients, gradients, memory->scratch);
+        visit_targets(lesson, &memory->pack,
+                      batch->supervised ? imitate_token : reinforce_token);
+        TDM_TRY(descend(lesson, memory, gradients));
     }
     for (uint32_t i = 0; i < batch->samples_count; i++) {
         lesson->sums[SUM_REWARD] += (double)batch->samples[i].reward;

@@ -36,7 +36,9 @@ struct lesson {
 /* The memory of passes forth and back; the pointers are places in regions. */
 struct lesson_memory {
     struct network network;
-    struct pack pack;
+    struct pack pack;       /* the host's */
+    struct target *targets; /* pack.targets_max, as are … */
+    float *numbers;         /* … what is learnt of a target, then its slope */
     float *logits;          /* rows × vocab_size */
     float *logit_gradients; /* rows × vocab_size */
     float *scratch;         /* network_backward_floats() */

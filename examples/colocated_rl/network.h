@@ -8,18 +8,6 @@
 
 #include <tandem/group.h>
 
-/* A row is one token to be computed.  Its key and value go to `slot` of the cache, and it looks
- * at the slots of its prefix (a prompt, shared by all its answers) and at those of its own
- * sequence from `first` up to itself.  So the same pass serves training (all tokens at once,
- * a prompt once for its group), the prefill of prompts, and decoding (a row a sequence). */
-struct row {
-    int32_t token;
-    uint32_t slot;
-    uint32_t first;
-    uint32_t prefix_first;
-    uint32_t prefix_count;
-};
-
 /* What a layer computes for its rows, each an array rows × width. */
 enum layer_value {
     LAYER_INPUT,
@@ -35,8 +23,10 @@ enum layer_value {
     LAYER_VALUES
 };
 
-/* The memory of a pass.  All pointers lie in memory that the caller placed. */
+/* The memory of a pass.  All pointers are into memory of the machine's that the caller placed.
+ */
 struct network {
+    struct machine *machine; /* borrowed */
     const struct model *model;
     tdm_group *group;     /* sums the parts of a split model; NULL: not split */
     const float *weights; /* model->elements */
@@ -50,10 +40,13 @@ struct network {
     float *output;       /* rows × hidden: what the last layer leaves */
     float *hidden;       /* rows × hidden: normed, ready for the head */
 
+    float *rotations; /* [position][head_dim], as far as the latest pass needed them */
+    float *scores;    /* max_position_embeddings */
+    struct row *rows; /* of the latest pass */
+
     float *cache; /* network_cache_floats(): keys, then values, each [layer][slot][head] */
 
-    float *cosines, *sines; /* owned: [position][head_dim / 2] */
-    float *scores;          /* owned: max_position_embeddings */
+    float *angles; /* owned, the host's: all rotations */
 };
 
 size_t network_values_floats(const struct model *model, size_t rows_max, int keeps_layers);
@@ -62,12 +55,13 @@ size_t network_cache_floats(const struct model *model, size_t slots_max);
 /* Needs model, group, rows_max, slots_max and keeps_layers set; makes the tables. */
 tdm_status network_init(struct network *network);
 void network_fini(struct network *network);
-/* Tells where the values and the cache lie. */
-void network_place(struct network *network, float *values, float *cache);
+/* Tells where the values and the cache lie, and on which machine. */
+void network_place(struct network *network, struct machine *machine, float *values,
+                   float *cache);
 
-/* Computes `hidden` of rows[0 … count), count <= rows_max.  The rows' tokens and slots are in
- * range; a row's context lies in the cache or among the same rows.  Fails only as the group
- * does. */
+/* Computes `hidden` of rows[0 … count), count <= rows_max; the rows are the host's.  Their
+ * tokens and slots are in range; a row's context lies in the cache or among the same rows.
+ * Fails only as the group and the machine do. */
 tdm_status network_forward(struct network *network, const struct row *rows, size_t count);
 
 /* logits[count × vocab_size] of hidden[count × hidden_size]. */
@@ -75,25 +69,13 @@ void network_head(const struct network *network, const float *hidden, size_t cou
                   float *logits);
 
 /* Adds to gradients[model->elements] the gradients of a loss whose gradient for the logits of
- * the rows of the last forward pass is given.  That pass kept its layers and was not split, and
- * row i was in slot i.  `scratch` has network_backward_floats(). */
-void network_backward(const struct network *network, const struct row *rows, size_t count,
-                      const float *logit_gradients, float *gradients, float *scratch);
+ * the `count` rows of the last forward pass is given.  That pass kept its layers and was not
+ * split, and row i was in slot i.  `scratch` has network_backward_floats(). */
+void network_backward(const struct network *network, size_t count, const float *logit_gradients,
+                      float *gradients, float *scratch);
 size_t network_backward_floats(const struct model *model, size_t rows_max);
 
 /* ---- shared by forward.c and backward.c ------------------------------------------------- */
-
-static inline size_t row_context(const struct row *row)
-{
-    return row->prefix_count + (row->slot - row->first) + 1;
-}
-
-/* The slot of entry `index` of what the row looks at. */
-static inline size_t row_slot(const struct row *row, size_t index)
-{
-    return index < row->prefix_count ? row->prefix_first + index
-                                     : row->first + (index - row->prefix_count);
-}
 
 static inline float *network_value(const struct network *network, uint32_t layer,
                                    enum layer_value value)
@@ -142,6 +124,26 @@ static inline float *network_keys(const struct network *network, uint32_t layer)
 static inline float *network_cached_values(const struct network *network, uint32_t layer)
 {
     return network_keys(network, network->model->shape.num_hidden_layers + layer);
+}
+
+static inline struct attention network_attention(const struct network *network, uint32_t layer,
+                                                 size_t count)
+{
+    const struct model_shape *shape = &network->model->shape;
+
+    return (struct attention){
+        .queries = network_value(network, layer, QUERY),
+        .keys = network_keys(network, layer),
+        .values = network_cached_values(network, layer),
+        .attended = network_value(network, layer, ATTENDED),
+        .log_sums = network_value(network, layer, LOG_SUM),
+        .scores = network->scores,
+        .rows = network->rows,
+        .heads = shape->num_attention_heads,
+        .key_heads = shape->num_key_value_heads,
+        .width = shape->head_dim,
+        .count = count,
+    };
 }
 
 #endif

@@ -1,52 +1,85 @@
-/* ops.h - the arithmetic of a transformer on float arrays, forwards and backwards. */
+/* ops.h - the arithmetic of a transformer, forwards and backwards, on one of two machines. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef COLOCATED_RL_OPS_H
 #define COLOCATED_RL_OPS_H
 
-#include <stddef.h>
+#include "examples/colocated_rl/ops_work.h"
 
-/* Matrices are row-major and contiguous.  A backward function whose output is a gradient of
- * weights adds to it; one whose output is a gradient of values overwrites it. */
+#include <tandem/config.h>
+#include <tandem/group.h>
 
-/* One thread for every product: ranks share the cores already, and the order of sums must not
- * depend on how many there are. */
-void ops_start(void);
-
-/* y[rows × outputs] = x[rows × inputs] · wᵀ, with w[outputs × inputs] as Hugging Face has it.
- */
-void linear(float *y, const float *x, const float *w, size_t rows, size_t inputs,
-            size_t outputs);
-void linear_backward_input(float *dx, const float *dy, const float *w, size_t rows,
-                           size_t inputs, size_t outputs);
-void linear_backward_weight(float *dw, const float *dy, const float *x, size_t rows,
-                            size_t inputs, size_t outputs);
-
-float dot(const float *a, const float *b, size_t count);
-void add(float *y, const float *x, size_t count);                     /* y += x */
-void add_scaled(float *y, float scale, const float *x, size_t count); /* y += scale · x */
-
-/* Over one vector of `width`: y = weights · x / sqrt(mean(x²) + epsilon). */
-struct rms_norm {
-    const float *weights;
-    size_t width;
-    float epsilon;
+/* What computes: the processor, or a GPU by CUDA.  The model's code gives it operations on
+ * memory that only the machine itself touches; what the code wants to know it reads.
+ *
+ * Operations are done in the order in which they are given, at the latest when read() or
+ * finish() returns, which also tell of the first that failed; later ones may then be left out.
+ * A backward operation adds to a gradient of weights and overwrites one of values. */
+struct machine {
+    const struct ops *ops;
 };
-void rms_norm(const struct rms_norm *norm, float *y, const float *x);
-/* dx may be dy. */
-void rms_norm_backward(const struct rms_norm *norm, float *dx, float *dw, const float *dy,
-                       const float *x);
 
-/* Rotates one head in place: element i with element i + width/2, by the angle whose cosine and
- * sine are cosine[i] and sine[i].  The inverse rotation is its gradient. */
-void rotate(float *head, const float *cosine, const float *sine, size_t width);
-void rotate_back(float *head, const float *cosine, const float *sine, size_t width);
+struct ops {
+    const char *name;     /* "host", "cuda" */
+    int computes_on_host; /* 1: the processor can touch the machine's memory */
 
-/* y = silu(gate) · up, over one vector. */
-void swiglu(float *y, const float *gate, const float *up, size_t width);
-void swiglu_backward(float *dgate, float *dup, const float *dy, const float *gate,
-                     const float *up, size_t width);
+    void (*close)(struct machine *machine);
 
-/* x = log(softmax(scale · x)) in place. */
-void log_softmax(float *x, size_t count, float scale);
+    /* Between memory of the host's and the machine's; either way done on return. */
+    tdm_status (*write)(struct machine *machine, void *to, const void *from, size_t size_bytes);
+    tdm_status (*read)(struct machine *machine, void *to, const void *from, size_t size_bytes);
+    tdm_status (*finish)(struct machine *machine);
+
+    /* The group's calls on the machine's memory. */
+    tdm_status (*all_reduce)(struct machine *machine, tdm_group *group, float *data,
+                             size_t count);
+    tdm_status (*all_gather)(struct machine *machine, tdm_group *group, const float *in,
+                             size_t count, float *out);
+    tdm_status (*reduce_scatter)(struct machine *machine, tdm_group *group, const float *in,
+                                 size_t count, float *out);
+
+    void (*transfer)(struct machine *machine, const struct transfer *work);
+    void (*zero)(struct machine *machine, const struct filling *work);
+    void (*add)(struct machine *machine, const struct sum *work);
+    void (*scale)(struct machine *machine, const struct scaling *work);
+    /* Their sum. */
+    tdm_status (*squares)(struct machine *machine, const float *values, size_t count,
+                          double *sum_out);
+
+    /* to[rows × outputs] = a[rows × inputs] · bᵀ, with b[outputs × inputs] as Hugging Face has
+     * it; then the gradient of a: to[rows × inputs] = a[rows × outputs] · b; then that of b:
+     * to[outputs × inputs] += a[rows × outputs]ᵀ · b[rows × inputs]. */
+    void (*linear)(struct machine *machine, const struct product *work);
+    void (*linear_back_input)(struct machine *machine, const struct product *work);
+    void (*linear_back_weight)(struct machine *machine, const struct product *work);
+
+    void (*embed)(struct machine *machine, const struct embedding *work);
+    void (*embed_back)(struct machine *machine, const struct embedding_back *work);
+    void (*norm)(struct machine *machine, const struct norm *work);
+    void (*norm_back)(struct machine *machine, const struct norm_back *work);
+    void (*rotate)(struct machine *machine, const struct rotation *work);
+    void (*attend)(struct machine *machine, const struct attention *work);
+    void (*attend_back)(struct machine *machine, const struct attention_back *work);
+    void (*swiglu)(struct machine *machine, const struct swiglu *work);
+    void (*swiglu_back)(struct machine *machine, const struct swiglu_back *work);
+    void (*log_softmax)(struct machine *machine, const struct log_softmax *work);
+    void (*choose)(struct machine *machine, const struct choice *work);
+    void (*spread)(struct machine *machine, const struct spreading *work);
+    void (*adam)(struct machine *machine, const struct adam *work);
+};
+
+/* Where the job says that its regions are: cluster.device, host if it says nothing.  Reads the
+ * name only: a plan is made where there is no GPU. */
+tdm_status machine_name(const tdm_config *config, const char **name_out);
+/* Of that name, for regions of this process's first GPU.  TDM_E_UNSUPPORTED says what CUDA
+ * lacks here. */
+tdm_status machine_open(const char *name, struct machine **machine_out);
+void machine_close(struct machine *machine); /* NULL is allowed */
+
+tdm_status machine_open_cuda(struct machine **machine_out);
+/* There is one and it has no state. */
+struct machine *machine_host(void);
+
+/* Of a norm_back over `vectors` vectors of `width`. */
+size_t norm_scratch_floats(size_t vectors, size_t width);
 
 #endif

@@ -21,9 +21,11 @@ tdm_status pack_init(struct pack *pack, const struct settings *settings)
     };
     pack->rows = calloc(pack->rows_max, sizeof(*pack->rows));
     pack->targets = calloc(pack->targets_max, sizeof(*pack->targets));
+    pack->numbers = calloc(pack->targets_max, sizeof(*pack->numbers));
     pack->tokens =
         calloc((size_t)settings->prompt_max + settings->answer_max, sizeof(*pack->tokens));
-    if (pack->rows == NULL || pack->targets == NULL || pack->tokens == NULL) {
+    if (pack->rows == NULL || pack->targets == NULL || pack->numbers == NULL ||
+        pack->tokens == NULL) {
         pack_fini(pack);
         return tdm_fail(TDM_E_NOMEM, "trainer.max_tokens_per_gpu is %u", pack->rows_max);
     }
@@ -34,6 +36,7 @@ void pack_fini(struct pack *pack)
 {
     free(pack->rows);
     free(pack->targets);
+    free(pack->numbers);
     free(pack->tokens);
     *pack = (struct pack){0};
 }

@@ -8,14 +8,6 @@
 
 #include <tandem/job.h>
 
-/* A token to be predicted, and the row that predicts it. */
-struct target {
-    uint32_t row;
-    int32_t token;
-    uint32_t sample; /* in the batch */
-    uint32_t at;     /* the token's place in the answer */
-};
-
 /* As many samples as fit, without padding; a prompt is laid out once for the samples of its
  * group that follow each other. */
 struct pack {
@@ -25,6 +17,7 @@ struct pack {
     struct target *targets; /* owned */
     uint32_t targets_count;
     uint32_t targets_max;
+    float *numbers;  /* owned: room for one a target */
     int32_t *tokens; /* owned: a prompt, then an answer, while they are encoded */
 };
 

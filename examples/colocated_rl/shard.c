@@ -67,8 +67,9 @@ static size_t slice_start(const struct shard *shard, const struct tdm_slice *sli
     return shard->model->offsets[slice->tensor] + slice->offset[0] - shard->first;
 }
 
-void shard_place(struct shard *shard, float *parameters)
+void shard_place(struct shard *shard, struct machine *machine, float *parameters)
 {
+    shard->machine = machine;
     shard->parameters = parameters;
     for (uint32_t i = 0; i < shard->slices_count; i++) {
         shard->slices[i].address = parameters + slice_start(shard, &shard->slices[i]);
@@ -81,24 +82,47 @@ static int is_norm(const struct shard *shard, const struct tdm_slice *slice)
     return shard->model->tensors[slice->tensor].dims_count == 1;
 }
 
-void shard_randomise(struct shard *shard, uint64_t seed, double deviation)
+/* A share of zeros in the host's memory, to be filled and brought to its place. */
+static tdm_status make_share(const struct shard *shard, float **share_out)
 {
-    memset(shard->parameters, 0, shard->count * sizeof(float));
+    float *share = calloc(shard->count, sizeof(float));
+
+    if (share == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "a share of %zu parameters", shard->count);
+    }
+    *share_out = share;
+    return TDM_OK;
+}
+
+static tdm_status write_share(const struct shard *shard, const float *share)
+{
+    return shard->machine->ops->write(shard->machine, shard->parameters, share,
+                                      shard->count * sizeof(float));
+}
+
+tdm_status shard_randomise(struct shard *shard, uint64_t seed, double deviation)
+{
+    tdm_status status;
+    float *share;
+
+    TDM_TRY(make_share(shard, &share));
     for (uint32_t i = 0; i < shard->slices_count; i++) {
         const struct tdm_slice *slice = &shard->slices[i];
         size_t start = slice_start(shard, slice);
 
         for (size_t at = start; at < start + slice->extent[0]; at++) {
-            shard->parameters[at] =
-                is_norm(shard, slice)
-                    ? 1.0F
-                    : (float)(deviation * random_normal(seed, shard->first + at));
+            share[at] = is_norm(shard, slice)
+                            ? 1.0F
+                            : (float)(deviation * random_normal(seed, shard->first + at));
         }
     }
+    status = write_share(shard, share);
+    free(share);
+    return status;
 }
 
-static tdm_status read_slice(struct shard *shard, const tdm_safetensors *file,
-                             const struct tdm_slice *slice)
+static tdm_status read_slice(const struct shard *shard, const tdm_safetensors *file,
+                             const struct tdm_slice *slice, float *share)
 {
     const struct tdm_tensor_info *info = &shard->model->tensors[slice->tensor];
     const struct tdm_tensor_view *view = tdm_safetensors_find(file, info->name);
@@ -115,60 +139,83 @@ static tdm_status read_slice(struct shard *shard, const tdm_safetensors *file,
     }
     status = model_cut(shard->model, slice->tensor, 0, view, whole);
     if (status == TDM_OK) {
-        memcpy(shard->parameters + slice_start(shard, slice), whole + slice->offset[0],
+        memcpy(share + slice_start(shard, slice), whole + slice->offset[0],
                slice->extent[0] * sizeof(float));
     }
     free(whole);
     return status;
 }
 
-tdm_status shard_read(struct shard *shard, const char *directory)
+static tdm_status read_share(const struct shard *shard, const char *path, float *share)
 {
-    char path[1024];
-    tdm_safetensors *file;
     tdm_status status = TDM_OK;
+    tdm_safetensors *file;
 
-    (void)snprintf(path, sizeof(path), "%s/model.safetensors", directory);
     TDM_TRY(tdm_safetensors_open(path, &file));
-    memset(shard->parameters, 0, shard->count * sizeof(float));
     for (uint32_t i = 0; i < shard->slices_count && status == TDM_OK; i++) {
-        status = read_slice(shard, file, &shard->slices[i]);
+        status = read_slice(shard, file, &shard->slices[i], share);
     }
     tdm_safetensors_close(file);
     return status;
 }
 
+tdm_status shard_read(struct shard *shard, const char *directory)
+{
+    char path[1024];
+    tdm_status status;
+    float *share;
+
+    (void)snprintf(path, sizeof(path), "%s/model.safetensors", directory);
+    TDM_TRY(make_share(shard, &share));
+    status = read_share(shard, path, share);
+    if (status == TDM_OK) {
+        status = write_share(shard, share);
+    }
+    free(share);
+    return status;
+}
+
 void shard_forget_moments(struct shard *shard)
 {
-    memset(shard->mean, 0, shard->count * sizeof(float));
-    memset(shard->square, 0, shard->count * sizeof(float));
+    const struct ops *ops = shard->machine->ops;
+
+    ops->zero(shard->machine, &(const struct filling){shard->mean, shard->count});
+    ops->zero(shard->machine, &(const struct filling){shard->square, shard->count});
+}
+
+void shard_copy(const struct shard *shard, float *to, const float *from)
+{
+    const struct transfer work = {.to = to, .from = from, .width = shard->count, .count = 1};
+
+    shard->machine->ops->transfer(shard->machine, &work);
 }
 
 tdm_status shard_gather(const struct shard *shard, const float *share, float *all)
 {
     if (shard->group == NULL) {
-        memcpy(all, share, shard->count * sizeof(float));
+        shard_copy(shard, all, share);
         return TDM_OK;
     }
-    return tdm_group_all_gather(shard->group, share, shard->count * sizeof(float), all);
+    return shard->machine->ops->all_gather(shard->machine, shard->group, share, shard->count,
+                                           all);
 }
 
 static tdm_status reduce(struct shard *shard, const float *gradients)
 {
     if (shard->group == NULL) {
-        memcpy(shard->gradients, gradients, shard->count * sizeof(float));
+        shard_copy(shard, shard->gradients, gradients);
         return TDM_OK;
     }
-    return tdm_group_reduce_scatter(shard->group, gradients, shard->count, shard->gradients);
+    return shard->machine->ops->reduce_scatter(shard->machine, shard->group, gradients,
+                                               shard->count, shard->gradients);
 }
 
 static tdm_status measure(const struct shard *shard, double *norm_out)
 {
     double squares = 0.0;
 
-    for (size_t i = 0; i < shard->count; i++) {
-        squares += (double)shard->gradients[i] * (double)shard->gradients[i];
-    }
+    TDM_TRY(
+        shard->machine->ops->squares(shard->machine, shard->gradients, shard->count, &squares));
     if (shard->group != NULL) {
         TDM_TRY(tdm_group_all_reduce_double(shard->group, &squares, 1, TDM_SUM));
     }
@@ -182,33 +229,34 @@ static void decay(struct shard *shard, float factor)
 {
     for (uint32_t i = 0; i < shard->slices_count; i++) {
         const struct tdm_slice *slice = &shard->slices[i];
-        float *values = shard->parameters + slice_start(shard, slice);
+        const struct scaling work = {shard->parameters + slice_start(shard, slice),
+                                     slice->extent[0], factor};
 
-        for (size_t at = 0; at < slice->extent[0] && !is_norm(shard, slice); at++) {
-            values[at] *= factor;
+        if (!is_norm(shard, slice)) {
+            shard->machine->ops->scale(shard->machine, &work);
         }
     }
 }
 
-static void adam(struct shard *shard, const struct optimizer_settings *settings, float scale,
-                 const struct shard_step *step)
+static void move_along(struct shard *shard, const struct optimizer_settings *settings,
+                       float scale, const struct shard_step *step)
 {
-    float beta1 = (float)settings->beta1;
-    float beta2 = (float)settings->beta2;
     double number = (double)step->number;
-    float stride = (float)(step->lr / (1.0 - pow(settings->beta1, number)));
-    float widen = (float)(1.0 / sqrt(1.0 - pow(settings->beta2, number)));
-    float eps = (float)settings->eps;
+    const struct adam work = {
+        .parameters = shard->parameters,
+        .mean = shard->mean,
+        .square = shard->square,
+        .gradients = shard->gradients,
+        .count = shard->count,
+        .beta1 = (float)settings->beta1,
+        .beta2 = (float)settings->beta2,
+        .scale = scale,
+        .stride = (float)(step->lr / (1.0 - pow(settings->beta1, number))),
+        .widen = (float)(1.0 / sqrt(1.0 - pow(settings->beta2, number))),
+        .eps = (float)settings->eps,
+    };
 
-    for (size_t i = 0; i < shard->count; i++) {
-        float gradient = scale * shard->gradients[i];
-        float mean = beta1 * shard->mean[i] + (1.0F - beta1) * gradient;
-        float square = beta2 * shard->square[i] + (1.0F - beta2) * gradient * gradient;
-
-        shard->mean[i] = mean;
-        shard->square[i] = square;
-        shard->parameters[i] -= stride * mean / (sqrtf(square) * widen + eps);
-    }
+    shard->machine->ops->adam(shard->machine, &work);
 }
 
 tdm_status shard_learn(struct shard *shard, const struct optimizer_settings *settings,
@@ -224,6 +272,6 @@ tdm_status shard_learn(struct shard *shard, const struct optimizer_settings *set
     if (settings->weight_decay != 0.0) {
         decay(shard, (float)(1.0 - step->lr * settings->weight_decay));
     }
-    adam(shard, settings, (float)scale, step);
+    move_along(shard, settings, (float)scale, step);
     return TDM_OK;
 }

@@ -4,6 +4,7 @@
 #define COLOCATED_RL_SHARD_H
 
 #include "examples/colocated_rl/model.h"
+#include "examples/colocated_rl/ops.h"
 #include "examples/colocated_rl/settings.h"
 
 #include <tandem/group.h>
@@ -20,24 +21,27 @@ struct shard {
     struct tdm_slice *slices; /* owned: the parts of tensors in this share */
     uint32_t slices_count;
 
-    float *parameters; /* count, like all below; where the caller placed them */
-    float *mean;       /* AdamW's first … */
-    float *square;     /* … and second moment */
+    struct machine *machine; /* borrowed */
+    float *parameters;       /* count, like all below; where the caller placed them */
+    float *mean;             /* AdamW's first … */
+    float *square;           /* … and second moment */
     float *gradients;
 };
 
 tdm_status shard_init(struct shard *shard, const struct model *model, tdm_group *group,
                       uint32_t rank, uint32_t ranks_count);
 void shard_fini(struct shard *shard);
-/* Tells where the parameters lie, and the slices with them. */
-void shard_place(struct shard *shard, float *parameters);
+/* Tells where the parameters lie, and the slices with them, and on which machine. */
+void shard_place(struct shard *shard, struct machine *machine, float *parameters);
 
 /* Makes this share of random first weights, the same for any number of ranks. */
-void shard_randomise(struct shard *shard, uint64_t seed, double deviation);
+tdm_status shard_randomise(struct shard *shard, uint64_t seed, double deviation);
 /* Takes this share from a Hugging Face checkpoint directory. */
 tdm_status shard_read(struct shard *shard, const char *directory);
 void shard_forget_moments(struct shard *shard);
 
+/* From a share's place to another's. */
+void shard_copy(const struct shard *shard, float *to, const float *from);
 /* all[ranks_count × count]: everybody's `share`. */
 tdm_status shard_gather(const struct shard *shard, const float *share, float *all);
 

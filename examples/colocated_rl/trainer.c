@@ -15,6 +15,8 @@ enum region { PARAMETERS, OPTIMIZER, REFERENCE, GRADIENTS, WORKSPACE, REGIONS };
 
 struct trainer {
     const struct tdm_rank_context *context; /* borrowed */
+    const char *machine_name;               /* borrowed */
+    struct machine *machine;                /* owned; NULL before start() */
     struct settings settings;
     struct model model;
     struct shard shard;
@@ -54,6 +56,7 @@ static void trainer_close(void *state)
     network_fini(&trainer->memory.network);
     shard_fini(&trainer->shard);
     model_fini(&trainer->model);
+    machine_close(trainer->machine);
     free(trainer);
 }
 
@@ -61,6 +64,7 @@ static tdm_status make(struct trainer *trainer)
 {
     const struct tdm_rank_context *context = trainer->context;
 
+    TDM_TRY(machine_name(context->config, &trainer->machine_name));
     TDM_TRY(settings_read(&trainer->settings, context->config));
     TDM_TRY(model_init(&trainer->model, &trainer->settings.shape, 1));
     TDM_TRY(shard_init(&trainer->shard, &trainer->model,
@@ -84,7 +88,6 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     if (trainer == NULL) {
         return tdm_fail(TDM_E_NOMEM, "a trainer of %zu bytes", sizeof(*trainer));
     }
-    ops_start();
     trainer->context = context;
     status = make(trainer);
     if (status != TDM_OK) {
@@ -95,13 +98,21 @@ static tdm_status trainer_open(const struct tdm_rank_context *context, void **st
     return TDM_OK;
 }
 
+static size_t target_floats(const struct trainer *trainer)
+{
+    size_t bytes = trainer->memory.pack.targets_max * sizeof(struct target);
+
+    return (bytes + sizeof(float) - 1) / sizeof(float);
+}
+
 static size_t workspace_floats(const struct trainer *trainer)
 {
     size_t rows = trainer->settings.max_tokens_per_gpu;
 
     return all_floats(trainer) + network_values_floats(&trainer->model, rows, 1) +
            network_cache_floats(&trainer->model, rows) +
-           network_backward_floats(&trainer->model, rows) + 2 * logits_floats(trainer);
+           network_backward_floats(&trainer->model, rows) + 2 * logits_floats(trainer) +
+           target_floats(trainer) + trainer->memory.pack.targets_max;
 }
 
 static tdm_status trainer_regions(void *state,
@@ -138,10 +149,29 @@ static void place_workspace(struct trainer *trainer, float *workspace)
 
     trainer->all_weights = workspace;
     memory->network.weights = workspace;
-    network_place(&memory->network, values, cache);
+    network_place(&memory->network, trainer->machine, values, cache);
     memory->scratch = cache + network_cache_floats(&trainer->model, rows);
     memory->logits = memory->scratch + network_backward_floats(&trainer->model, rows);
     memory->logit_gradients = memory->logits + logits_floats(trainer);
+    memory->numbers = memory->logit_gradients + logits_floats(trainer);
+    memory->targets = (void *)(memory->numbers + memory->pack.targets_max);
+}
+
+static tdm_status make_weights(struct trainer *trainer)
+{
+    struct shard *shard = &trainer->shard;
+
+    shard_forget_moments(shard);
+    if (trainer->settings.path != NULL) {
+        TDM_TRY(shard_read(shard, trainer->settings.path));
+    } else {
+        TDM_TRY(shard_randomise(shard, trainer->context->seed,
+                                trainer->settings.initializer_range));
+    }
+    if (has_reference(trainer)) {
+        shard_copy(shard, trainer->reference, shard->parameters);
+    }
+    return trainer->machine->ops->finish(trainer->machine);
 }
 
 static tdm_status trainer_start(void *state, void *const *addresses)
@@ -150,7 +180,8 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     struct shard *shard = &trainer->shard;
     uint32_t next = REFERENCE;
 
-    shard_place(shard, addresses[PARAMETERS]);
+    TDM_TRY(machine_open(trainer->machine_name, &trainer->machine));
+    shard_place(shard, trainer->machine, addresses[PARAMETERS]);
     shard->mean = addresses[OPTIMIZER];
     shard->square = shard->mean + shard->count;
     if (has_reference(trainer)) {
@@ -159,17 +190,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     shard->gradients = addresses[next++];
     trainer->all_gradients = shard->gradients + shard->count;
     place_workspace(trainer, addresses[next]);
-
-    shard_forget_moments(shard);
-    if (trainer->settings.path != NULL) {
-        TDM_TRY(shard_read(shard, trainer->settings.path));
-    } else {
-        shard_randomise(shard, trainer->context->seed, trainer->settings.initializer_range);
-    }
-    if (has_reference(trainer)) {
-        memcpy(trainer->reference, shard->parameters, shard->count * sizeof(float));
-    }
-    return TDM_OK;
+    return make_weights(trainer);
 }
 
 static tdm_status trainer_layout(void *state, const struct tdm_tensor_info **tensors_out,
@@ -196,8 +217,7 @@ static void turn_to(struct trainer *trainer, int supervised)
     trainer->adam_steps = 0;
     shard_forget_moments(&trainer->shard);
     if (!supervised && has_reference(trainer)) {
-        memcpy(trainer->reference, trainer->shard.parameters,
-               trainer->shard.count * sizeof(float));
+        shard_copy(&trainer->shard, trainer->reference, trainer->shard.parameters);
     }
 }
 
@@ -251,13 +271,14 @@ static tdm_status learn(struct trainer *trainer, struct lesson *lesson,
         TDM_TRY(lesson_refer(lesson, &trainer->memory));
     }
     TDM_TRY(shard_gather(shard, shard->parameters, trainer->all_weights));
-    memset(trainer->all_gradients, 0, all_floats(trainer) * sizeof(float));
+    trainer->machine->ops->zero(
+        trainer->machine, &(const struct filling){trainer->all_gradients, all_floats(trainer)});
     TDM_TRY(lesson_learn(lesson, &trainer->memory, trainer->all_gradients));
     TDM_TRY(lesson_gather(lesson, shard->group));
     TDM_TRY(shard_learn(shard, &trainer->settings.optimizer, trainer->all_gradients, &step));
     trainer->adam_steps++;
     report(lesson, &step, metrics);
-    return TDM_OK;
+    return trainer->machine->ops->finish(trainer->machine);
 }
 
 static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
@@ -276,14 +297,36 @@ static tdm_status trainer_step(void *state, const struct tdm_batch *batch,
     return status;
 }
 
-/* What a rank's file holds besides the counters. */
-static uint32_t saved_arrays(const struct trainer *trainer, struct checkpoint_array arrays[4])
+enum { SAVED_ARRAYS_MAX = 4 };
+
+/* What a rank's file holds besides the counters, on the machine. */
+static uint32_t saved_arrays(const struct trainer *trainer,
+                             struct checkpoint_array arrays[SAVED_ARRAYS_MAX])
 {
     arrays[0] = (struct checkpoint_array){"parameters", trainer->shard.parameters};
     arrays[1] = (struct checkpoint_array){"exp_avg", trainer->shard.mean};
     arrays[2] = (struct checkpoint_array){"exp_avg_sq", trainer->shard.square};
     arrays[3] = (struct checkpoint_array){"reference", trainer->reference};
     return has_reference(trainer) ? 4 : 3;
+}
+
+/* Room for copies of them in the host's memory, which copies[] then names; free() it. */
+static tdm_status make_copies(const struct trainer *trainer,
+                              const struct checkpoint_array *arrays, uint32_t count,
+                              struct checkpoint_array copies[SAVED_ARRAYS_MAX],
+                              float **room_out)
+{
+    float *room = calloc(count * trainer->shard.count, sizeof(float));
+
+    if (room == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "%u arrays of %zu parameters", count,
+                        trainer->shard.count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        copies[i] = (struct checkpoint_array){arrays[i].name, room + i * trainer->shard.count};
+    }
+    *room_out = room;
+    return TDM_OK;
 }
 
 static struct checkpoint_counters counters_of(const struct trainer *trainer)
@@ -297,29 +340,76 @@ static struct checkpoint_counters counters_of(const struct trainer *trainer)
     };
 }
 
+static tdm_status save_share(const struct trainer *trainer, const char *directory)
+{
+    const struct checkpoint_counters counters = counters_of(trainer);
+    struct machine *machine = trainer->machine;
+    struct checkpoint_array arrays[SAVED_ARRAYS_MAX];
+    struct checkpoint_array copies[SAVED_ARRAYS_MAX];
+    uint32_t count = saved_arrays(trainer, arrays);
+    tdm_status status = TDM_OK;
+    float *room;
+
+    TDM_TRY(make_copies(trainer, arrays, count, copies, &room));
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = machine->ops->read(machine, copies[i].values, arrays[i].values,
+                                    trainer->shard.count * sizeof(float));
+    }
+    if (status == TDM_OK) {
+        status = checkpoint_write(directory, &counters, copies, count, trainer->shard.count);
+    }
+    free(room);
+    return status;
+}
+
+static tdm_status save_model(const struct trainer *trainer, const char *directory)
+{
+    struct machine *machine = trainer->machine;
+    size_t bytes = trainer->model.elements * sizeof(float);
+    float *weights = malloc(bytes);
+    tdm_status status;
+
+    if (weights == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "weights of %zu bytes", bytes);
+    }
+    status = machine->ops->read(machine, weights, trainer->all_weights, bytes);
+    if (status == TDM_OK) {
+        status =
+            checkpoint_write_model(directory, &trainer->settings, &trainer->model, weights);
+    }
+    free(weights);
+    return status;
+}
+
 static tdm_status trainer_save(void *state, const char *directory)
 {
     struct trainer *trainer = state;
-    struct checkpoint_counters counters = counters_of(trainer);
-    struct checkpoint_array arrays[4];
-    uint32_t count = saved_arrays(trainer, arrays);
 
-    TDM_TRY(checkpoint_write(directory, &counters, arrays, count, trainer->shard.count));
+    TDM_TRY(save_share(trainer, directory));
     TDM_TRY(shard_gather(&trainer->shard, trainer->shard.parameters, trainer->all_weights));
-    return trainer->context->rank == 0
-               ? checkpoint_write_model(directory, &trainer->settings, &trainer->model,
-                                        trainer->all_weights)
-               : TDM_OK;
+    return trainer->context->rank == 0 ? save_model(trainer, directory)
+                                       : trainer->machine->ops->finish(trainer->machine);
 }
 
 static tdm_status trainer_load(void *state, const char *directory)
 {
     struct trainer *trainer = state;
     struct checkpoint_counters counters = counters_of(trainer);
-    struct checkpoint_array arrays[4];
+    struct machine *machine = trainer->machine;
+    struct checkpoint_array arrays[SAVED_ARRAYS_MAX];
+    struct checkpoint_array copies[SAVED_ARRAYS_MAX];
     uint32_t count = saved_arrays(trainer, arrays);
+    tdm_status status;
+    float *room;
 
-    TDM_TRY(checkpoint_read(directory, &counters, arrays, count, trainer->shard.count));
+    TDM_TRY(make_copies(trainer, arrays, count, copies, &room));
+    status = checkpoint_read(directory, &counters, copies, count, trainer->shard.count);
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = machine->ops->write(machine, arrays[i].values, copies[i].values,
+                                     trainer->shard.count * sizeof(float));
+    }
+    free(room);
+    TDM_TRY(status);
     trainer->supervised = counters.supervised != 0;
     trainer->adam_steps = (uint64_t)counters.adam_steps;
     return TDM_OK;

@@ -76,6 +76,22 @@ int standin_memory_open(bool open);
 struct standin_kernel;
 int standin_kernel_run(struct standin_kernel *kernel);
 int standin_submit_kernel(void *stream, struct standin_kernel *kernel);
+/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
+typedef void standin_work(void *argument);
+int standin_submit_work(void *stream, standin_work *work, const void *argument, size_t bytes);
+/* The same for other libraries' stand-ins, which do not hold the lock. */
+int standin_submit(void *stream, standin_work *work, const void *argument, size_t bytes);
+/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
+int standin_ops_find(void **function, const char *name);
+int standin_ops_launch(const void *function, void *stream, void **arguments);
+/* What is not Tandem's own: done with a copy of the argument, while memory is open. */
+typedef void standin_work(void *argument);
+int standin_submit_work(void *stream, standin_work *work, const void *argument, size_t bytes);
+/* The same for other libraries' stand-ins, which do not hold the lock. */
+int standin_submit(void *stream, standin_work *work, const void *argument, size_t bytes);
+/* The example's kernels: CU_NOT_FOUND or CU_INVALID_HANDLE if it is none of them. */
+int standin_ops_find(void **function, const char *name);
+int standin_ops_launch(const void *function, void *stream, void **arguments);
 /* Runs all that was put off, in every stream. */
 int standin_run_all(void);
 

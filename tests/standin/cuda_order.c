@@ -34,13 +34,15 @@ struct event {
 struct operation {
     struct operation *next;
     struct stream *stream;
-    enum { COPY, RECORD, WAIT, KERNEL } kind;
+    enum { COPY, RECORD, WAIT, KERNEL, WORK } kind;
     uint64_t to;
     uint64_t from;
     size_t bytes;
     struct event *event;
     uint64_t time;                 /* of the event: which recording */
     struct standin_kernel *kernel; /* owned */
+    standin_work *work;
+    void *argument; /* owned */
 };
 
 static struct operation *queue;
@@ -92,6 +94,18 @@ static int await(const struct event *event, uint64_t time)
     return happened(event) >= time ? CU_SUCCESS : CU_LAUNCH_TIMEOUT;
 }
 
+static int do_work(const struct operation *operation)
+{
+    int result = standin_memory_open(true);
+
+    if (result == CU_SUCCESS) {
+        operation->work(operation->argument);
+        result = standin_memory_open(false);
+    }
+    free(operation->argument);
+    return result;
+}
+
 static int run(const struct operation *operation)
 {
     switch (operation->kind) {
@@ -104,6 +118,8 @@ static int run(const struct operation *operation)
         return await(operation->event, operation->time);
     case KERNEL:
         return standin_kernel_run(operation->kernel);
+    case WORK:
+        return do_work(operation);
     default:
         return CU_INVALID_VALUE;
     }
@@ -166,6 +182,24 @@ static int submit(const struct operation *operation)
 int standin_submit_kernel(void *stream, struct standin_kernel *kernel)
 {
     return submit(&(struct operation){.stream = stream, .kind = KERNEL, .kernel = kernel});
+}
+
+int standin_submit_work(void *stream, standin_work *work, const void *argument, size_t bytes)
+{
+    void *copy = malloc(bytes);
+
+    if (copy == NULL) {
+        abort();
+    }
+    memcpy(copy, argument, bytes);
+    return submit(
+        &(struct operation){.stream = stream, .kind = WORK, .work = work, .argument = copy});
+}
+
+int standin_submit(void *stream, standin_work *work, const void *argument, size_t bytes)
+{
+    ENTER();
+    return standin_submit_work(stream, work, argument, bytes);
 }
 
 /* ---- streams ---------------------------------------------------------------------------- */

@@ -103,7 +103,8 @@ static void open_reference(struct reference *reference, const tdm_config *config
     reference->logits = calloc(rows * reference->settings.shape.vocab_size, sizeof(float));
     assert_non_null(reference->memory);
     assert_non_null(reference->logits);
-    network_place(&reference->network, reference->memory, reference->memory + values);
+    network_place(&reference->network, machine_host(), reference->memory,
+                  reference->memory + values);
 }
 
 static void close_reference(struct reference *reference)
@@ -138,7 +139,8 @@ static double compare(struct reference *reference, const char *prompt,
     for (uint32_t i = 0; i < completion->tokens_count; i++) {
         float *logprobs = reference->logits + (count - 1 + i) * width;
 
-        log_softmax(logprobs, width, 1.0F);
+        machine_host()->ops->log_softmax(machine_host(),
+                                         &(const struct log_softmax){logprobs, 1.0F, width, 1});
         largest = fmax(largest, fabs((double)logprobs[completion->tokens[i]] -
                                      (double)completion->logprobs[i]));
     }

@@ -4,6 +4,7 @@
 
 #include "examples/colocated_rl/random.h"
 #include "examples/colocated_rl/settings.h"
+#include "examples/colocated_rl/tests/support/memory.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -18,11 +19,16 @@
 
 enum { ROWS_MAX = 16 };
 
-/* A network with memory of its own. */
+/* Every test runs on each machine. */
+static struct machine *machine;
+
+/* A network with memory of its own, the machine's; then the host's copies of some. */
 struct bench {
     struct model model;
     struct network network;
-    float *weights, *values, *cache, *scratch, *logits, *gradients;
+    float *placed_weights, *values, *cache, *scratch, *placed_logits, *placed_gradients;
+    float *placed_slopes;
+    float *weights, *logits, *gradients;
 };
 
 static float *floats(size_t count)
@@ -33,38 +39,58 @@ static float *floats(size_t count)
     return memory;
 }
 
+static float *place_floats(size_t count)
+{
+    return memory_take(machine, count * sizeof(float));
+}
+
 static void open_bench(struct bench *bench, const struct model_shape *shape)
 {
+    size_t logits = (size_t)ROWS_MAX * shape->vocab_size;
+
     assert_int_equal(model_init(&bench->model, shape, 1), TDM_OK);
     bench->network = (struct network){
         .model = &bench->model, .rows_max = ROWS_MAX, .slots_max = ROWS_MAX, .keeps_layers = 1};
     assert_int_equal(network_init(&bench->network), TDM_OK);
     bench->weights = floats(bench->model.elements);
     bench->gradients = floats(bench->model.elements);
-    bench->values = floats(network_values_floats(&bench->model, ROWS_MAX, 1));
-    bench->cache = floats(network_cache_floats(&bench->model, ROWS_MAX));
-    bench->scratch = floats(network_backward_floats(&bench->model, ROWS_MAX));
-    bench->logits = floats((size_t)ROWS_MAX * shape->vocab_size);
-    network_place(&bench->network, bench->values, bench->cache);
-    bench->network.weights = bench->weights;
+    bench->logits = floats(logits);
+    bench->placed_weights = place_floats(bench->model.elements);
+    bench->placed_gradients = place_floats(bench->model.elements);
+    bench->placed_logits = place_floats(logits);
+    bench->placed_slopes = place_floats(logits);
+    bench->values = place_floats(network_values_floats(&bench->model, ROWS_MAX, 1));
+    bench->cache = place_floats(network_cache_floats(&bench->model, ROWS_MAX));
+    bench->scratch = place_floats(network_backward_floats(&bench->model, ROWS_MAX));
+    network_place(&bench->network, machine, bench->values, bench->cache);
+    bench->network.weights = bench->placed_weights;
 }
 
 static void close_bench(struct bench *bench)
 {
     network_fini(&bench->network);
     model_fini(&bench->model);
+    memory_give(machine, bench->placed_weights);
+    memory_give(machine, bench->placed_gradients);
+    memory_give(machine, bench->placed_logits);
+    memory_give(machine, bench->placed_slopes);
+    memory_give(machine, bench->values);
+    memory_give(machine, bench->cache);
+    memory_give(machine, bench->scratch);
     free(bench->weights);
     free(bench->gradients);
-    free(bench->values);
-    free(bench->cache);
-    free(bench->scratch);
     free(bench->logits);
 }
 
+/* The logits by the weights as they are now. */
 static void compute(struct bench *bench, const struct row *rows, size_t count)
 {
+    memory_write(machine, bench->placed_weights, bench->weights,
+                 bench->model.elements * sizeof(float));
     assert_int_equal(network_forward(&bench->network, rows, count), TDM_OK);
-    network_head(&bench->network, bench->network.hidden, count, bench->logits);
+    network_head(&bench->network, bench->network.hidden, count, bench->placed_logits);
+    memory_read(machine, bench->logits, bench->placed_logits,
+                count * bench->model.shape.vocab_size * sizeof(float));
 }
 
 /* ---- against transformers --------------------------------------------------------------- */
@@ -117,7 +143,7 @@ static void logits_are_those_of_transformers(void **state)
         assert_int_equal(fscanf(file, "%lf", &golden), 1);
         largest = fmax(largest, fabs(golden - (double)bench.logits[i]));
     }
-    print_message("largest difference %.1e\n", largest);
+    print_message("largest difference on %s %.1e\n", machine->ops->name, largest);
     assert_true(largest < 1e-4);
     (void)fclose(file);
     close_bench(&bench);
@@ -255,8 +281,11 @@ static void check_gradients(int tied)
     randomise(bench.weights, bench.model.elements, 2, 0.5);
     randomise(slopes, (size_t)SHARED_ROWS * 7, 3, 0.3);
     (void)loss_of(&bench, slopes);
-    network_backward(&bench.network, shared_rows, SHARED_ROWS, slopes, bench.gradients,
+    memory_write(machine, bench.placed_slopes, slopes, sizeof(slopes));
+    network_backward(&bench.network, SHARED_ROWS, bench.placed_slopes, bench.placed_gradients,
                      bench.scratch);
+    memory_read(machine, bench.gradients, bench.placed_gradients,
+                bench.model.elements * sizeof(float));
     for (uint32_t i = 0; i < bench.model.tensors_count; i++) {
         check_tensor(&bench, i, slopes);
     }
@@ -284,5 +313,12 @@ int main(void)
         cmocka_unit_test(gradients_agree_with_a_head_of_its_own),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const machines[] = {"host", "cuda"};
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+        machine = memory_machine(machines[i]);
+        failed += cmocka_run_group_tests_name(machines[i], tests, NULL, NULL);
+    }
+    return failed;
 }

@@ -28,7 +28,7 @@ static int open_shards(void **state)
         assert_int_equal(shard_init(shard, &model, NULL, rank, 3), TDM_OK);
         memory = calloc(4 * shard->count, sizeof(float));
         assert_non_null(memory);
-        shard_place(shard, memory);
+        shard_place(shard, machine_host(), memory);
         shard->mean = memory + shard->count;
         shard->square = memory + 2 * shard->count;
         shard->gradients = memory + 3 * shard->count;
@@ -83,12 +83,12 @@ static void first_weights_do_not_depend_on_the_ranks(void **state)
     assert_int_equal(shard_init(&whole, &model, NULL, 0, 1), TDM_OK);
     memory = calloc(whole.count, sizeof(float));
     assert_non_null(memory);
-    shard_place(&whole, memory);
-    shard_randomise(&whole, 5, 0.02);
+    shard_place(&whole, machine_host(), memory);
+    assert_int_equal(shard_randomise(&whole, 5, 0.02), TDM_OK);
     for (uint32_t rank = 0; rank < 3; rank++) {
         size_t count = rank == 2 ? model.elements - shards[2].first : shards[rank].count;
 
-        shard_randomise(&shards[rank], 5, 0.02);
+        assert_int_equal(shard_randomise(&shards[rank], 5, 0.02), TDM_OK);
         assert_memory_equal(shards[rank].parameters, memory + shards[rank].first,
                             count * sizeof(float));
     }
@@ -110,7 +110,7 @@ static void adamw_moves_as_written(void **state)
 
     (void)state;
     assert_non_null(gradients);
-    shard_randomise(shard, 5, 0.02);
+    assert_int_equal(shard_randomise(shard, 5, 0.02), TDM_OK);
     value = (double)shard->parameters[3];
     for (uint64_t number = 1; number <= 5; number++) {
         struct shard_step step = {.lr = 1e-2, .number = number};
@@ -144,7 +144,7 @@ static void norms_do_not_decay(void **state)
 
     (void)state;
     assert_non_null(gradients);
-    shard_randomise(shard, 5, 0.02);
+    assert_int_equal(shard_randomise(shard, 5, 0.02), TDM_OK);
     shard_forget_moments(shard);
     matrix = shard->parameters[0];
     assert_int_equal(shard_learn(shard, &settings, gradients, &step), TDM_OK);

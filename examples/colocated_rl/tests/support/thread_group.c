@@ -70,6 +70,16 @@ static void *scratch(size_t size_bytes)
     return memory;
 }
 
+uint32_t tdm_group_rank(const tdm_group *group)
+{
+    return group->rank;
+}
+
+uint32_t tdm_group_ranks_count(const tdm_group *group)
+{
+    return group->shared->ranks_count;
+}
+
 tdm_status tdm_group_barrier(tdm_group *group)
 {
     meet(group);

@@ -55,7 +55,7 @@ static void *room(size_t count, size_t size_bytes)
 static void allocate(struct world_rank *rank)
 {
     for (uint32_t i = 0; i < rank->regions_count; i++) {
-        rank->addresses[i] = room(rank->specs[i].size_bytes, 1);
+        rank->addresses[i] = memory_take(rank->machine, rank->specs[i].size_bytes);
     }
 }
 
@@ -88,15 +88,25 @@ static uint32_t read_count(const tdm_config *config, const char *path, int64_t o
     return (uint32_t)value;
 }
 
+static struct machine *machine_of(const tdm_config *config)
+{
+    const char *name;
+
+    TDM_CHECK(machine_name(config, &name));
+    return memory_machine(name);
+}
+
 struct world *world_open(const tdm_config *config, uint64_t seed)
 {
     struct world *world = room(1, sizeof(*world));
+    struct machine *machine = machine_of(config);
 
     world->trainers_count = read_count(config, "trainer.num_ranks", 4);
     world->engines_count = read_count(config, "engine.num_engines", 2);
     world->engine_ranks = read_count(config, "engine.rollout_num_gpus_per_engine", 2);
     world->trainer_group = thread_group_create(world->trainers_count);
     for (uint32_t i = 0; i < world->trainers_count; i++) {
+        world->trainers[i].machine = machine;
         world->trainers[i].context = (struct tdm_rank_context){
             .config = config,
             .rank = i,
@@ -112,6 +122,7 @@ struct world *world_open(const tdm_config *config, uint64_t seed)
         if (rank == 0) {
             world->engine_groups[engine] = thread_group_create(world->engine_ranks);
         }
+        world->engines[i].machine = machine;
         world->engines[i].context = (struct tdm_rank_context){
             .config = config,
             .rank = rank,
@@ -129,7 +140,7 @@ struct world *world_open(const tdm_config *config, uint64_t seed)
 static void free_regions(struct world_rank *rank)
 {
     for (uint32_t i = 0; i < rank->regions_count; i++) {
-        free(rank->addresses[i]);
+        memory_give(rank->machine, rank->addresses[i]);
     }
 }
 
@@ -189,8 +200,8 @@ static uint64_t collect(struct world_rank *rank, struct update *update)
     for (uint32_t i = 0; i < slices_count; i++) {
         float *whole = (float *)(uintptr_t)update->views[slices[i].tensor].data;
 
-        memcpy(whole + slices[i].offset[0], slices[i].address,
-               slices[i].extent[0] * sizeof(float));
+        memory_read(rank->machine, whole + slices[i].offset[0], slices[i].address,
+                    slices[i].extent[0] * sizeof(float));
         elements += slices[i].extent[0];
     }
     return elements;

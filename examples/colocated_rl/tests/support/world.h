@@ -4,12 +4,14 @@
 #define COLOCATED_RL_TESTS_WORLD_H
 
 #include "examples/colocated_rl/library.h"
+#include "examples/colocated_rl/tests/support/memory.h"
 #include "examples/colocated_rl/tests/support/thread_group.h"
 
 enum { WORLD_RANKS_MAX = 16 };
 
 /* One rank of either kind. */
 struct world_rank {
+    struct machine *machine; /* of the memory */
     struct tdm_rank_context context;
     void *state;
     void *addresses[TDM_RANK_REGIONS_MAX]; /* owned */
@@ -28,7 +30,8 @@ struct world {
 };
 
 /* Ends the program with the reason on any failure, as all of these do.  Sizes come from the
- * config's trainer.num_ranks, engine.num_engines and engine.rollout_num_gpus_per_engine. */
+ * config's trainer.num_ranks, engine.num_engines and engine.rollout_num_gpus_per_engine; the
+ * machine is cluster.device. */
 struct world *world_open(const tdm_config *config, uint64_t seed);
 void world_close(struct world *world);
 

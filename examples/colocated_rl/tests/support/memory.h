@@ -1,0 +1,20 @@
+/* memory.h - memory for tests of the model on either machine, with a stand-in for a GPU. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef COLOCATED_RL_TESTS_MEMORY_H
+#define COLOCATED_RL_TESTS_MEMORY_H
+
+#include "examples/colocated_rl/ops.h"
+
+/* The machine of that name ("host", "cuda"), one for all tests of the program, not to be
+ * closed. CUDA is a stand-in under tests/ or, with TANDEM_TEST_REAL_GPU in the environment,
+ * real.  Ends the program with the reason on any failure, as all of these do; any thread. */
+struct machine *memory_machine(const char *name);
+
+/* Zeros, of that machine. */
+void *memory_take(struct machine *machine, size_t size_bytes);
+void memory_give(struct machine *machine, void *memory);
+
+void memory_write(struct machine *machine, void *to, const void *from, size_t size_bytes);
+void memory_read(struct machine *machine, void *to, const void *from, size_t size_bytes);
+
+#endif
