@@ -77,40 +77,46 @@ static void missing_tensors_are_named(void **state)
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-/* A whole network of one rank, to check an engine's answers with. */
+/* A whole network of one rank on the host, to check an engine's answers with. */
 struct reference {
     struct settings settings;
     struct model model;
     struct network network;
+    float *weights;
     float *memory;
     float *logits;
 };
 
-static void open_reference(struct reference *reference, const tdm_config *config,
-                           const float *weights)
+/* Returns its weights, to be filled. */
+static float *open_reference(struct reference *reference, const tdm_config *config)
 {
     const size_t rows = 16;
     size_t values;
 
     assert_int_equal(settings_read(&reference->settings, config), TDM_OK);
     assert_int_equal(model_init(&reference->model, &reference->settings.shape, 1), TDM_OK);
-    reference->network = (struct network){
-        .model = &reference->model, .rows_max = rows, .slots_max = rows, .weights = weights};
+    reference->network =
+        (struct network){.model = &reference->model, .rows_max = rows, .slots_max = rows};
     assert_int_equal(network_init(&reference->network), TDM_OK);
     values = network_values_floats(&reference->model, rows, 0);
     reference->memory =
         calloc(values + network_cache_floats(&reference->model, rows), sizeof(float));
     reference->logits = calloc(rows * reference->settings.shape.vocab_size, sizeof(float));
+    reference->weights = calloc(reference->model.elements, sizeof(float));
+    assert_non_null(reference->weights);
     assert_non_null(reference->memory);
     assert_non_null(reference->logits);
     network_place(&reference->network, machine_host(), reference->memory,
                   reference->memory + values);
+    reference->network.weights = reference->weights;
+    return reference->weights;
 }
 
 static void close_reference(struct reference *reference)
 {
     network_fini(&reference->network);
     model_fini(&reference->model);
+    free(reference->weights);
     free(reference->memory);
     free(reference->logits);
 }
@@ -157,15 +163,18 @@ static void random_weights_arrive_in_every_part(void **state)
     struct world *world = world_open(config, 3);
     struct tdm_completion *completions = world_completions(PROMPTS, TOKENS);
     struct tdm_prompt prompts[PROMPTS];
-    float *weights = world->trainers[0].addresses[0];
+    float *place = world->trainers[0].addresses[0];
     struct reference reference;
+    float *weights;
 
     (void)state;
-    open_reference(&reference, config, weights);
+    weights = open_reference(&reference, config);
     for (uint64_t round = 0; round < 3; round++) {
         for (size_t i = 0; i < reference.model.elements; i++) {
             weights[i] = (float)(0.4 * random_normal(20261 + round, i));
         }
+        memory_write(world->trainers[0].machine, place, weights,
+                     reference.model.elements * sizeof(float));
         world_update(world);
         fill_prompts(prompts);
         world_generate(world, prompts, PROMPTS, 1, &sampling, completions);
@@ -284,5 +293,12 @@ int main(void)
         cmocka_unit_test(unfit_prompts_are_refused),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const machines[] = {"host", "cuda"};
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+        tiny_choose(machines[i]);
+        failed += cmocka_run_group_tests_name(machines[i], tests, NULL, NULL);
+    }
+    return failed;
 }

@@ -118,12 +118,17 @@ static void a_stale_weight_shows(void **state)
 {
     tdm_config *config = tiny_config(NULL);
     struct world *world = world_open(config, 3);
-    float *share = world->trainers[0].addresses[0];
+    /* in the embedding of the first character */
+    float *place = (float *)world->trainers[0].addresses[0] + (size_t)TOKENS_SPECIAL * 16;
+    struct machine *machine = world->trainers[0].machine;
     struct tdm_metrics metrics;
+    float value;
 
     (void)state;
     world_update(world);
-    share[(size_t)TOKENS_SPECIAL * 16] += 2e-3F; /* in the embedding of the first character */
+    memory_read(machine, &value, place, sizeof(value));
+    value += 2e-3F;
+    memory_write(machine, place, &value, sizeof(value));
     metrics = learn_from(world, 1);
     assert_true(world_metric(&metrics, "logprob_diff_max") > 5e-5);
     world_close(world);
@@ -168,6 +173,40 @@ static void ranks_share_a_batch_without_changing_it(void **state)
     }
     assert_true(fabs(loss[0] - loss[1]) < 1e-6);
     assert_true(fabs(norm[0] - norm[1]) < 1e-5);
+}
+
+/* A job in small on both machines: what is learnt and how far it comes, but for the order in
+ * which floats are summed. */
+static void the_machines_learn_the_same(void **state)
+{
+    static const char *const machines[] = {"cluster.device=host", "cluster.device=cuda"};
+    static const char *const names[] = {"loss", "grad_norm", "tokens", "reward"};
+    struct tdm_metrics metrics[2][STEPS + 1];
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        const char *const overrides[] = {machines[i], NULL};
+        tdm_config *config = tiny_config(overrides);
+        struct world *world = world_open(config, 3);
+
+        metrics[i][0] = imitate(world, 1);
+        for (uint32_t step = 1; step <= STEPS; step++) {
+            metrics[i][step] = reinforce(world, step);
+        }
+        world_close(world);
+        tdm_config_destroy(config);
+    }
+    for (uint32_t step = 0; step <= STEPS; step++) {
+        for (size_t k = 0; k < (step == 0 ? 3 : 4); k++) {
+            double host = world_metric(&metrics[0][step], names[k]);
+            double cuda = world_metric(&metrics[1][step], names[k]);
+
+            if (fabs(host - cuda) > 1e-5 * (1.0 + fabs(host))) {
+                fail_msg("step %u: %s is %.9g on the host, %.9g on CUDA", step, names[k], host,
+                         cuda);
+            }
+        }
+    }
 }
 
 static void the_start_is_held_on_to(void **state)
@@ -316,6 +355,7 @@ int main(void)
         cmocka_unit_test(a_stale_weight_shows),
         cmocka_unit_test(imitation_brings_the_loss_down),
         cmocka_unit_test(ranks_share_a_batch_without_changing_it),
+        cmocka_unit_test(the_machines_learn_the_same),
         cmocka_unit_test(the_start_is_held_on_to),
         cmocka_unit_test(a_saved_job_goes_on_bit_for_bit),
         cmocka_unit_test(a_saved_model_is_a_start),
@@ -323,5 +363,12 @@ int main(void)
         cmocka_unit_test(regions_are_known_without_a_group),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    static const char *const machines[] = {"host", "cuda"};
+    int failed = 0;
+
+    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+        tiny_choose(machines[i]);
+        failed += cmocka_run_group_tests_name(machines[i], tests, NULL, NULL);
+    }
+    return failed;
 }

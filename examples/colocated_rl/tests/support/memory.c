@@ -67,6 +67,7 @@ static void choose_standin(void)
                    access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     must(mkdtemp(cuda.folder) != NULL && atexit(remove_folder) == 0, "a folder");
     (void)setenv("STANDIN_CUDA_DIRECTORY", cuda.folder, 1);
+    (void)setenv("STANDIN_CUDA_DEFER", "1", 1); /* what is not waited for does not happen */
     (void)setenv("TANDEM_CUDA_LIBRARY", STANDINS_FOLDER "/cuda_standin.so", 1);
     (void)setenv("COLOCATED_RL_CUBLAS_LIBRARY", STANDINS_FOLDER "/cublas_standin.so", 1);
     write_kernels();

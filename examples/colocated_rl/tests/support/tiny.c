@@ -30,11 +30,21 @@ static const char text[] = "trainer:\n"
                            "  max_position_embeddings: 16\n"
                            "  initializer_range: 0.3\n";
 
+static const char *chosen = "host";
+
+void tiny_choose(const char *machine)
+{
+    chosen = machine;
+}
+
 tdm_config *tiny_config(const char *const *overrides)
 {
+    char device[64];
     tdm_config *config;
 
+    (void)snprintf(device, sizeof(device), "cluster.device=%s", chosen);
     TDM_CHECK(tdm_config_parse(text, sizeof(text) - 1, "tiny.yaml", &config));
+    TDM_CHECK(tdm_config_override(config, device));
     for (; overrides != NULL && *overrides != NULL; overrides++) {
         TDM_CHECK(tdm_config_override(config, *overrides));
     }

@@ -7,6 +7,9 @@
 
 #include <tandem/config.h>
 
+/* On which machine the job is: cluster.device of what follows; "host" first. */
+void tiny_choose(const char *machine);
+
 /* The settings of tiny.c with `overrides` ("a=b" each, NULL at the end) applied; destroy it. */
 tdm_config *tiny_config(const char *const *overrides);
 
