@@ -29,7 +29,6 @@ struct sequence {
 
 struct engine {
     const struct tdm_rank_context *context; /* borrowed */
-    const char *machine_name;               /* borrowed */
     struct machine *machine;                /* owned; NULL before start() */
     struct settings settings;
     struct model model; /* this rank's part */
@@ -81,7 +80,6 @@ static tdm_status make(struct engine *engine)
     const struct tdm_rank_context *context = engine->context;
     const struct settings *settings = &engine->settings;
 
-    TDM_TRY(machine_name(context->config, &engine->machine_name));
     TDM_TRY(settings_read(&engine->settings, context->config));
     TDM_TRY(model_init(&engine->model, &settings->shape, context->ranks_count));
     engine->network = (struct network){
@@ -156,7 +154,7 @@ static tdm_status engine_start(void *state, void *const *addresses)
     struct engine *engine = state;
     const struct filling nothing = {addresses[WEIGHTS], engine->model.elements};
 
-    TDM_TRY(machine_open(engine->machine_name, &engine->machine));
+    TDM_TRY(machine_open(engine->settings.device, &engine->machine));
     engine->machine->ops->zero(engine->machine, &nothing);
     engine->network.weights = addresses[WEIGHTS];
     network_place(&engine->network, engine->machine, addresses[WORKSPACE], addresses[KV_CACHE]);

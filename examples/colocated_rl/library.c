@@ -3,4 +3,4 @@
 #include "examples/colocated_rl/library.h"
 
 TDM_JOB_LIBRARY(.name = "colocated_rl", .trainer = &trainer_ops, .engine = &engine_ops,
-                .reward = reward_answer);
+                .reward = reward_answer, .devices = "host cuda");

@@ -320,6 +320,7 @@ KERNEL void colocated_rl_attend_back_slots(struct attention_back work)
 {
     size_t heads = work.forward.heads;
     size_t key_heads = work.forward.key_heads;
+    size_t shared = heads / key_heads; /* heads that one key head serves, next to each other */
     size_t width = work.forward.width;
 
     EACH(at, work.forward.count * key_heads)
@@ -330,17 +331,18 @@ KERNEL void colocated_rl_attend_back_slots(struct attention_back work)
         for (size_t k = 0; k < width; k++) {
             dkey[k] = dvalue[k] = 0.0F;
         }
-        for (size_t i = 0; i < work.forward.count * heads; i++) {
+        for (size_t i = 0; i < work.forward.count * shared; i++) {
+            size_t row = i / shared;
+            size_t head = row * heads + at % key_heads * shared + i % shared;
             struct pull pull;
 
-            if (key_head(&work.forward, i % heads) != at % key_heads ||
-                !row_sees(&work.forward.rows[i / heads], at / key_heads)) {
+            if (!row_sees(&work.forward.rows[row], at / key_heads)) {
                 continue;
             }
-            pull = pull_of(&work, i, at * width);
+            pull = pull_of(&work, head, at * width);
             for (size_t k = 0; k < width; k++) {
-                dkey[k] += pull.score * work.forward.queries[i * width + k];
-                dvalue[k] += pull.share * work.gradient[i * width + k];
+                dkey[k] += pull.score * work.forward.queries[head * width + k];
+                dvalue[k] += pull.share * work.gradient[head * width + k];
             }
         }
     }

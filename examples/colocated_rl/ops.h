@@ -5,7 +5,6 @@
 
 #include "examples/colocated_rl/ops_work.h"
 
-#include <tandem/config.h>
 #include <tandem/group.h>
 
 /* What computes: the processor, or a GPU by CUDA.  The model's code gives it operations on
@@ -67,10 +66,7 @@ struct ops {
     void (*adam)(struct machine *machine, const struct adam *work);
 };
 
-/* Where the job says that its regions are: cluster.device, host if it says nothing.  Reads the
- * name only: a plan is made where there is no GPU. */
-tdm_status machine_name(const tdm_config *config, const char **name_out);
-/* Of that name, for regions of this process's first GPU.  TDM_E_UNSUPPORTED says what CUDA
+/* "host" or "cuda", for regions on this process's first GPU.  TDM_E_UNSUPPORTED says what CUDA
  * lacks here. */
 tdm_status machine_open(const char *name, struct machine **machine_out);
 void machine_close(struct machine *machine); /* NULL is allowed */

@@ -166,7 +166,7 @@ struct attention {
     float *scores;   /* as many as positions: for machines that do one head at a time */
     const struct row *rows;
     size_t heads;
-    size_t key_heads; /* each serves heads / key_heads of them */
+    size_t key_heads; /* divide the heads */
     size_t width;
     size_t count;
 };

@@ -236,6 +236,7 @@ static tdm_status read_capacities(struct settings *settings, const tdm_config *c
 tdm_status settings_read(struct settings *settings, const tdm_config *config)
 {
     *settings = (struct settings){0};
+    TDM_TRY(tdm_config_string(config, "cluster.device", "host", &settings->device));
     TDM_TRY(read_model(settings, config));
     TDM_TRY(read_lengths(settings, config));
     TDM_TRY(read_learning(settings, config));

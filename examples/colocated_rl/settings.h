@@ -22,6 +22,7 @@ struct schedule {
 };
 
 struct settings {
+    const char *device; /* borrowed: where the regions are, and so the machine */
     struct model_shape shape;
     double initializer_range;
     const char *path; /* borrowed: a checkpoint to start from; NULL: random weights */

@@ -15,7 +15,6 @@ enum region { PARAMETERS, OPTIMIZER, REFERENCE, GRADIENTS, WORKSPACE, REGIONS };
 
 struct trainer {
     const struct tdm_rank_context *context; /* borrowed */
-    const char *machine_name;               /* borrowed */
     struct machine *machine;                /* owned; NULL before start() */
     struct settings settings;
     struct model model;
@@ -64,7 +63,6 @@ static tdm_status make(struct trainer *trainer)
 {
     const struct tdm_rank_context *context = trainer->context;
 
-    TDM_TRY(machine_name(context->config, &trainer->machine_name));
     TDM_TRY(settings_read(&trainer->settings, context->config));
     TDM_TRY(model_init(&trainer->model, &trainer->settings.shape, 1));
     TDM_TRY(shard_init(&trainer->shard, &trainer->model,
@@ -180,7 +178,7 @@ static tdm_status trainer_start(void *state, void *const *addresses)
     struct shard *shard = &trainer->shard;
     uint32_t next = REFERENCE;
 
-    TDM_TRY(machine_open(trainer->machine_name, &trainer->machine));
+    TDM_TRY(machine_open(trainer->settings.device, &trainer->machine));
     shard_place(shard, trainer->machine, addresses[PARAMETERS]);
     shard->mean = addresses[OPTIMIZER];
     shard->square = shard->mean + shard->count;

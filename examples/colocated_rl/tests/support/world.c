@@ -92,7 +92,7 @@ static struct machine *machine_of(const tdm_config *config)
 {
     const char *name;
 
-    TDM_CHECK(machine_name(config, &name));
+    TDM_CHECK(tdm_config_string(config, "cluster.device", "host", &name));
     return memory_machine(name);
 }
 

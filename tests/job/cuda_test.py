@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cuda_test.py - the job with `device: cuda`, on stand-ins for the driver and for cuBLAS."""
+import json
+import sys
+
+from support import main, require, steps_of
+
+# Ten supervised steps are enough for both to answer some prompts.
+LEARNING = ["rollout.num_rollout=2", "rollout.warmup_steps=20", "trainer.warmup_lr=6e-3"]
+SHORT = ["rollout.num_rollout=2", "rollout.warmup_steps=1", "rollout.rollout_batch_size=16"]
+DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
+
+
+def on_cuda(world, **more):
+    """The environment of a node with four GPUs, which these tests' files are."""
+    gpus = world.path / "gpus"
+    gpus.mkdir(exist_ok=True)
+    kernels = world.path / "kernels.ptx"  # the stand-in has its own
+    kernels.write_text("// none\n", encoding="utf-8")
+    standins = world.build / "tests"
+    return world.environment(**{
+        "STANDIN_CUDA_DIRECTORY": str(gpus), "STANDIN_CUDA_DEVICES": "4", "STANDIN_CUDA_BYTES": str(64 << 20),
+        "TANDEM_CUDA_LIBRARY": str(standins / "cuda_standin.so"),
+        "COLOCATED_RL_CUBLAS_LIBRARY": str(standins / "cublas_standin.so"),
+        "COLOCATED_RL_KERNELS": str(kernels), **more})
+
+
+def run_on_cuda(world, *words, **more):
+    return world.run("cluster.device=cuda", *words, environment=on_cuda(world, **more))
+
+
+def numbers(out, kind, name):
+    return [item["metrics"][name] for item in map(json.loads, out.splitlines()) if item.get("kind") == kind]
+
+
+def scores(out):
+    """How good it was before and after reinforcement."""
+    words = json.loads(out.splitlines()[-1])["note"].split()
+    return float(words[1]), float(words[3])
+
+
+def near(found, wanted, tolerance):
+    return len(found) == len(wanted) and all(abs(a - b) <= tolerance for a, b in zip(found, wanted))
+
+
+def a_gpu_learns_what_the_host_learns(world):
+    """Sums are taken in another order, and what is learnt amplifies that: by 1e-5 after twenty steps."""
+    code, host, err = world.run("--json", "--out", "host", *LEARNING)
+    require(code == 0, f"on the host: exit code {code}: {err}")
+    code, cuda, err = run_on_cuda(world, "--json", "--out", "cuda", *LEARNING)
+    require(code == 0, f"on CUDA: exit code {code}: {err}")
+    losses = numbers(host, "warmup", "loss"), numbers(cuda, "warmup", "loss")
+    require(len(losses[0]) == 20 and near(*losses, 1e-4), f"losses: {losses}")
+    (before, after), found = scores(host), scores(cuda)
+    require(before > 0.05, f"nothing learnt: {before}")
+    require(near(found, (before, after), 0.01), f"scores: {before}, {after} on the host, {found} on CUDA")
+    for name in ("hf/model.safetensors", "checkpoint/rank-0.safetensors"):
+        sizes = [(world.path / out / name).stat().st_size for out in ("host", "cuda")]
+        require(sizes[0] == sizes[1], f"{name}: {sizes} bytes")
+    world.require_clean()
+
+
+def engines_on_a_gpu_agree_with_the_trainer(world):
+    """Also where what is not waited for does not happen."""
+    for mode in ("donate", "copy"):
+        code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
+                                     STANDIN_CUDA_DEFER="1")
+        require(code == 0, f"{mode}: exit code {code}: {err}")
+        steps = steps_of(out)
+        require(len(steps) == 2, f"{mode}: {len(steps)} steps")
+        for step in steps:
+            require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{mode}: {step['metrics']}")
+
+
+def what_cuda_lacks_is_said(world):
+    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
+    require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
+    world.require_clean()
+
+
+def a_product_that_fails_is_named(world):
+    code, _, err = run_on_cuda(world, "--out", "out", *SHORT, STANDIN_CUBLAS_FAIL="20")
+    require(code == 1 and "cublasSgemm" in err, f"exit code {code}: {err}")
+    world.require_clean()
+
+
+if __name__ == "__main__":
+    sys.exit(main([a_gpu_learns_what_the_host_learns, engines_on_a_gpu_agree_with_the_trainer,
+                   what_cuda_lacks_is_said, a_product_that_fails_is_named]))
