@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+/* What a wish may say instead of a value. */
+static const char LIST[] = "in(";
+static const char ANY_VALUE[] = "exists()";
+
 /* Bytes before "=" or "!=". */
 static size_t name_length(const char *text)
 {
@@ -29,6 +33,56 @@ static bool same_name(const char *a, const char *b)
     return name_length(b) == length && memcmp(a, b, length) == 0;
 }
 
+static bool is_list(const char *value)
+{
+    return strncmp(value, LIST, strlen(LIST)) == 0;
+}
+
+/* The members of a list, each with the comma or the parenthesis that ends it. */
+static const char *first_member(const char *list)
+{
+    return list + strlen(LIST);
+}
+
+static size_t member_length(const char *member)
+{
+    return strcspn(member, ",)");
+}
+
+/* NULL after the last one. */
+static const char *next_member(const char *member)
+{
+    const char *end = member + member_length(member);
+
+    return *end == ',' ? end + 1 : NULL;
+}
+
+static bool list_is_well_formed(const char *list)
+{
+    const char *end = list;
+
+    for (const char *member = first_member(list); member != NULL;
+         member = next_member(member)) {
+        if (member_length(member) == 0) {
+            return false;
+        }
+        end = member + member_length(member);
+    }
+    return strcmp(end, ")") == 0;
+}
+
+static bool list_has(const char *list, const char *value)
+{
+    for (const char *member = first_member(list); member != NULL;
+         member = next_member(member)) {
+        if (strlen(value) == member_length(member) &&
+            memcmp(value, member, member_length(member)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tdm_status add(struct tdm__labels *labels, const char *text)
 {
     if (labels->count == TDM_LABELS_MAX) {
@@ -48,6 +102,9 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
     if (name_length(text) == 0 || text[name_length(text)] != '=') {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value", text);
     }
+    if (is_list(value_of(text)) || strcmp(value_of(text), ANY_VALUE) == 0) {
+        return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is a wish: a node has one value", text);
+    }
     for (uint32_t i = 0; i < labels->count; i++) {
         if (same_name(labels->texts[i], text)) {
             return tdm__fail(TDM_E_INVAL, "labels \"%.60s\" and \"%.60s\": one value a name",
@@ -64,14 +121,26 @@ tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text)
     if (length == 0 || (text[length] != '=' && strncmp(text + length, "!=", 2) != 0)) {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value or NAME!=value", text);
     }
+    if (is_list(value_of(text)) && !list_is_well_formed(value_of(text))) {
+        return tdm__fail(TDM_E_INVAL, "label \"%.60s\": a list is in(a,b), without spaces",
+                         text);
+    }
     return add(wishes, text);
+}
+
+static bool value_is_wished(const char *value, const char *wished)
+{
+    if (strcmp(wished, ANY_VALUE) == 0) {
+        return true;
+    }
+    return is_list(wished) ? list_has(wished, value) : strcmp(value, wished) == 0;
 }
 
 static bool wish_holds(const struct tdm__labels *labels, const char *wish)
 {
     for (uint32_t i = 0; i < labels->count; i++) {
         if (same_name(labels->texts[i], wish)) {
-            return (strcmp(value_of(labels->texts[i]), value_of(wish)) == 0) !=
+            return value_is_wished(value_of(labels->texts[i]), value_of(wish)) !=
                    is_negative(wish);
         }
     }

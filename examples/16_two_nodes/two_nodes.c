@@ -126,6 +126,8 @@ int main(void)
 
     show_place(runtime, "with an h100", (struct tdm_actor_options){.labels = {"gpu=h100"}});
     show_place(runtime, "without one", (struct tdm_actor_options){.labels = {"gpu!=h100"}});
+    show_place(runtime, "with one of two kinds",
+               (struct tdm_actor_options){.labels = {"gpu=in(b200,h100)"}});
     show_place(runtime, "on the first node",
                (struct tdm_actor_options){.scheduling = TDM_SCHEDULE_NODE,
                                           .node_id = node_named(nodes, count, "first")});

@@ -150,8 +150,10 @@ struct tdm_actor_options {
     uint32_t max_pending_calls; /* of this process, unanswered; more fail at once with
                                    TDM_E_AGAIN; 0: no limit */
     enum tdm_scheduling scheduling;
-    const char *node_id;                /* for TDM_SCHEDULE_NODE and …_SOFT */
-    const char *labels[TDM_LABELS_MAX]; /* "NAME=value" or "NAME!=value": of the node */
+    const char *node_id; /* for TDM_SCHEDULE_NODE and …_SOFT */
+    /* Of the node, all of them: "NAME=value" or "NAME!=value", where the value may be a list,
+     * in(a,b), or exists() for any.  "!=" holds also on nodes without the name. */
+    const char *labels[TDM_LABELS_MAX];
 };
 
 /* Asks for an actor of class `class_name`, constructed with the arguments that follow by

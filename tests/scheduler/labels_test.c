@@ -17,8 +17,13 @@ static void a_wish_holds_or_not(void **state)
         const char *wish;
         bool holds;
     } cases[] = {
-        {"zone=a", true},    {"zone=b", false},   {"zone!=a", false}, {"zone!=b", true},
-        {"disk=ssd", false}, {"disk!=ssd", true}, {"zon=a", false},   {"note=a!=b", true},
+        {"zone=a", true},         {"zone=b", false},         {"zone!=a", false},
+        {"zone!=b", true},        {"disk=ssd", false},       {"disk!=ssd", true},
+        {"zon=a", false},         {"note=a!=b", true},       {"zone=in(b,a)", true},
+        {"zone=in(a)", true},     {"zone=in(b,ab)", false},  {"zone!=in(b,a)", false},
+        {"zone!=in(b,c)", true},  {"disk=in(ssd)", false},   {"disk!=in(ssd)", true},
+        {"zone=exists()", true},  {"zone!=exists()", false}, {"disk=exists()", false},
+        {"disk!=exists()", true}, {"zone=exists", false},
     };
     struct tdm__labels own = {0};
 
@@ -35,7 +40,9 @@ static void a_wish_holds_or_not(void **state)
 
 static void mistakes_are_named(void **state)
 {
-    static const char *const wrong[] = {"", "zone", "=a", "!=a", "zone!a"};
+    static const char *const wrong[] = {
+        "",          "zone",        "=a",          "!=a",       "zone!a",      "zone=in(",
+        "zone=in()", "zone=in(a,)", "zone=in(,a)", "zone=in(a", "zone!=in(a)b"};
     struct tdm__labels labels = {0};
     char text[TDM__LABEL_BYTES + 1] = "n=";
 
@@ -45,6 +52,8 @@ static void mistakes_are_named(void **state)
         assert_int_equal(tdm__labels_add(&labels, wrong[i]), TDM_E_INVAL);
     }
     assert_int_equal(tdm__labels_add(&labels, "zone!=a"), TDM_E_INVAL);
+    assert_int_equal(tdm__labels_add(&labels, "zone=in(a)"), TDM_E_INVAL);
+    assert_int_equal(tdm__labels_add(&labels, "zone=exists()"), TDM_E_INVAL);
     memset(text + 2, 'v', sizeof(text) - 3);
     assert_int_equal(tdm__labels_add(&labels, text), TDM_E_INVAL);
     assert_int_equal(tdm__labels_add(&labels, "zone=a"), TDM_OK);

@@ -147,9 +147,14 @@ static void an_unknown_class_reaches_the_first_call(void **state)
 static void mistakes_in_the_options_are_told_at_once(void **state)
 {
     const struct tdm_actor_options mistakes[] = {
-        {.num_gpus = 1.5},        {.num_cpus = -1},     {.environment = {"NONSENSE"}},
-        {.get_if_exists = 1},     {.max_restarts = -2}, {.scheduling = TDM_SCHEDULE_NODE},
+        {.num_gpus = 1.5},
+        {.num_cpus = -1},
+        {.environment = {"NONSENSE"}},
+        {.get_if_exists = 1},
+        {.max_restarts = -2},
+        {.scheduling = TDM_SCHEDULE_NODE},
         {.labels = {"nonsense"}},
+        {.labels = {"side=in(a,)"}},
     };
     tdm_actor *actor;
 

@@ -124,6 +124,23 @@ static void labels_choose_the_node(void **state)
                      TDM_E_NO_RESOURCES);
 }
 
+/* The private node has no labels, the two of a cluster say which side they are. */
+static void labels_may_be_chosen_by_sets(void **state)
+{
+    bool has_sides = stage_nodes() == 2;
+    tdm_actor *actor = make_plain(&(struct tdm_actor_options){
+        .labels = {"side!=in(first,third)", has_sides ? "side=exists()" : "side!=exists()"}});
+
+    (void)state;
+    assert_int_equal(strcmp(about(actor).node_id, home()) == 0, !has_sides);
+    stage_end(actor);
+    assert_int_equal(why_not(&(struct tdm_actor_options){.labels = {"side=in(third,fourth)"}}),
+                     TDM_E_NO_RESOURCES);
+    assert_int_equal(why_not(&(struct tdm_actor_options){
+                         .labels = {has_sides ? "side!=exists()" : "side=exists()"}}),
+                     TDM_E_NO_RESOURCES);
+}
+
 /* ---- groups ----------------------------------------------------------------------------- */
 
 static tdm_placement_group *make_group(const struct tdm_bundle *bundles, uint32_t count,
@@ -330,6 +347,7 @@ int conformance_placement(void)
         cmocka_unit_test(node_affinity_is_obeyed_or_fails),
         cmocka_unit_test(soft_node_affinity_gives_way),
         cmocka_unit_test(labels_choose_the_node),
+        cmocka_unit_test(labels_may_be_chosen_by_sets),
         cmocka_unit_test(bundles_come_in_the_order_of_nodes_and_gpus),
         cmocka_unit_test(actors_of_a_bundle_share_its_gpu),
         cmocka_unit_test(any_bundle_is_the_first_with_room),
