@@ -185,8 +185,30 @@ static bool is_replaced(const char *entry, const struct tdm__actor_spec *spec,
     return replaced;
 }
 
+static bool has_setting(char **environment, const char *setting)
+{
+    for (char **entry = environment; *entry != NULL; entry++) {
+        if (replaces(setting, *entry)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* As many threads as CPUs, and one at least, unless somebody has said how many: numeric
+ * libraries else start one for each CPU of the machine, in every actor. */
+static char *default_threads(const struct tdm__actor_spec *spec, char **environment)
+{
+    int64_t cpus = spec->wish.wanted.cpu / TDM__RESOURCE_ONE;
+    char setting[48];
+
+    (void)snprintf(setting, sizeof(setting), "OMP_NUM_THREADS=%lld",
+                   (long long)(cpus < 1 ? 1 : cpus));
+    return has_setting(environment, setting) ? NULL : strdup(setting);
+}
+
 /* The daemon's environment, the spec's settings over it, and `devices` ("NAME=value" or NULL)
- * over both. */
+ * over both; and what neither says. */
 static tdm_status make_environment(const struct tdm__actor_spec *spec, const char *devices,
                                    char ***environment_out)
 {
@@ -208,6 +230,13 @@ static tdm_status make_environment(const struct tdm__actor_spec *spec, const cha
     }
     if (devices != NULL && count < ENVIRONMENT_MAX) {
         environment[count++] = strdup(devices);
+    }
+    if (count < ENVIRONMENT_MAX) {
+        char *threads = default_threads(spec, environment);
+
+        if (threads != NULL) {
+            environment[count++] = threads;
+        }
     }
     if (count < ENVIRONMENT_MAX) { /* room for the mark: see write_mark() */
         environment[count++] = strdup(TDM__MARK_VARIABLE "=" NO_MARK);

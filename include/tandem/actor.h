@@ -134,11 +134,13 @@ struct tdm_actor_options {
     const tdm_placement_group *group; /* take the resources from this group's … */
     uint32_t bundle;                  /* … bundle, or TDM_BUNDLE_ANY */
     const char *library; /* shared library that holds the class; default: this program */
-    const char *environment[TDM_ACTOR_ENVIRONMENT_MAX]; /* "NAME=value", in force before exec */
-    const char *working_directory;                      /* default: the creator's */
-    int keep_visible_devices; /* 1: leave CUDA_VISIBLE_DEVICES as it is */
-    int detached;             /* 1: outlives its creator and its handles, until it is killed */
-    const char *name_space;   /* of the name; default: the runtime's */
+    /* "NAME=value", in force before exec.  OMP_NUM_THREADS is num_cpus rounded down, at least
+     * 1, unless it is set here or for the node. */
+    const char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
+    const char *working_directory; /* default: the creator's */
+    int keep_visible_devices;      /* 1: leave CUDA_VISIBLE_DEVICES as it is */
+    int detached;           /* 1: outlives its creator and its handles, until it is killed */
+    const char *name_space; /* of the name; default: the runtime's */
     int get_if_exists; /* 1: where the name is taken, a handle to the one who has it, whatever
                           its class and options */
     uint64_t memory_bytes;    /* of the host, only counted: as the resource "memory" */

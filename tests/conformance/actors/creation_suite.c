@@ -411,6 +411,31 @@ static void the_environment_is_the_one_asked_for(void **state)
     stage_end(actor);
 }
 
+/* What tests find there was not set when the node was started: stage.c. */
+static void omp_threads_are_as_many_as_cpus_unless_set(void **state)
+{
+    static const struct {
+        struct tdm_actor_options options;
+        const char *threads;
+    } cases[] = {
+        {{.num_cpus = 2.5}, "2"},
+        {{.num_cpus = 0.5}, "1"},
+        {{.num_cpus = 0}, "1"},
+        {{.num_cpus = 2, .environment = {"OMP_NUM_THREADS=7"}}, "7"},
+        {{.environment = {"OMP_NUM_THREADS="}}, ""},
+    };
+    char text[64];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        tdm_actor *actor = stage_make("tester", &cases[i].options, NULL);
+
+        world_ask_text(actor, "variable", "OMP_NUM_THREADS", text, sizeof(text));
+        assert_string_equal(text, cases[i].threads);
+        stage_end(actor);
+    }
+}
+
 /* The library that is loaded first brings a class, which this program does not have. */
 static void ld_preload_is_in_force_before_the_program(void **state)
 {
@@ -476,6 +501,7 @@ int conformance_creation(void)
         cmocka_unit_test(an_actor_waits_for_what_others_hold),
         cmocka_unit_test(what_no_node_can_ever_hold_fails),
         cmocka_unit_test(the_environment_is_the_one_asked_for),
+        cmocka_unit_test(omp_threads_are_as_many_as_cpus_unless_set),
         cmocka_unit_test(ld_preload_is_in_force_before_the_program),
         cmocka_unit_test(the_working_directory_is_the_one_asked_for),
     };

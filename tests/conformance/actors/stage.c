@@ -41,6 +41,7 @@ static void set_environment(enum stage_kind kind)
     (void)snprintf(health, sizeof(health), "%d", (int)HEALTH_MS);
     (void)setenv("TANDEM_RESOURCES", "licence=2", 1);
     (void)setenv("TANDEM_HEALTH_TIMEOUT_MS", health, 1);
+    (void)unsetenv("OMP_NUM_THREADS");
     (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c,GPU-d", 1);
     if (kind == STAGE_FAULTY) {
         (void)snprintf(faults, sizeof(faults), "%s,%d", seed == NULL ? "20261121" : seed,
