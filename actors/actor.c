@@ -107,6 +107,19 @@ static void use_options(struct tdm__link *link, const struct tdm_actor_options *
     }
 }
 
+/* The child of an actor that captures its children is in its group, unless it says where. */
+static void capture(const tdm_runtime *runtime, struct tdm__actor_spec *spec)
+{
+    bool says_where = !tdm__id_is_none(&spec->group) || spec->wish.labels.count > 0 ||
+                      spec->wish.scheduling != TDM_SCHEDULE_DEFAULT;
+
+    if (runtime->captures_children && !says_where) {
+        spec->group = runtime->group;
+        spec->bundle = TDM_BUNDLE_ANY;
+        spec->captures_children = true;
+    }
+}
+
 /* Takes `arguments`, packed as `packed`: the link keeps what they refer to. */
 static tdm_status create(tdm_runtime *runtime, const char *class_name,
                          const struct tdm_actor_options *options, struct tdm_bytes packed,
@@ -122,6 +135,7 @@ static tdm_status create(tdm_runtime *runtime, const char *class_name,
         return status;
     }
     spec->creator = runtime->self.id;
+    capture(runtime, spec);
     if (spec->name_space[0] == '\0') {
         memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
     }

@@ -46,6 +46,8 @@ struct tdm_runtime {
     char class_name[TDM__ACTOR_NAME_BYTES];
     char job_id[TDM__ID_TEXT_BYTES];
     uint32_t restarts_count;
+    struct tdm__id group;   /* in which this actor lies; none */
+    bool captures_children; /* those that it makes go there */
     uint32_t gpus_count;
     uint32_t gpu_indices[TDM__RUNTIME_GPUS_MAX];
 

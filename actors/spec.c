@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONCURRENCY_MAX = 100000, FIELDS = 24 };
+enum { CONCURRENCY_MAX = 100000, FIELDS = 25 };
 
 /* Copies a text of 0 … room-1 bytes; NULL is "". */
 static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
@@ -117,9 +117,13 @@ static tdm_status set_resources(struct tdm__actor_spec *spec,
         TDM_TRY(tdm__resources_add(wanted, options->resources[i].name,
                                    options->resources[i].amount));
     }
+    if (options->capture_children != 0 && options->group == NULL) {
+        return tdm__fail(TDM_E_INVAL, "capture_children goes with a placement group");
+    }
     if (options->group != NULL) {
         spec->group = options->group->id;
         spec->bundle = options->bundle;
+        spec->captures_children = options->capture_children != 0;
         if (options->bundle >= options->group->bundles_count &&
             options->bundle != TDM_BUNDLE_ANY) {
             return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", options->bundle,
@@ -129,8 +133,7 @@ static tdm_status set_resources(struct tdm__actor_spec *spec,
     return TDM_OK;
 }
 
-/* Names are parts of a key in the store. */
-static tdm_status check_name(const char *what, const char *name, const char *forbidden)
+tdm_status tdm__name_check(const char *what, const char *name, const char *forbidden)
 {
     for (const char *byte = name; *byte != '\0'; byte++) {
         if (*byte < ' ' || *byte > '~' || strchr(forbidden, *byte) != NULL) {
@@ -147,8 +150,8 @@ static tdm_status set_names(struct tdm__actor_spec *spec,
     TDM_TRY(copy_text("actor name", options->name, spec->name, sizeof(spec->name)));
     TDM_TRY(copy_text("name space", options->name_space, spec->name_space,
                       sizeof(spec->name_space)));
-    TDM_TRY(check_name("actor name", spec->name, "*"));
-    TDM_TRY(check_name("name space", spec->name_space, "*/"));
+    TDM_TRY(tdm__name_check("actor name", spec->name, "*"));
+    TDM_TRY(tdm__name_check("name space", spec->name_space, "*/"));
     if (options->get_if_exists != 0 && spec->name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "get_if_exists needs a name");
     }
@@ -303,6 +306,7 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     tdm_write_int(writer, spec->max_task_retries);
     tdm_write_uint(writer, spec->max_concurrency);
     tdm_write_uint(writer, spec->max_pending_calls);
+    tdm_write_bool(writer, spec->captures_children);
 }
 
 static tdm_status read_id(const tdm_value *value, const char *what, struct tdm__id *id)
@@ -371,6 +375,7 @@ static tdm_status read_spec(const tdm_value *value, struct tdm__actor_spec *spec
     TDM_TRY(read_wish(value, spec));
     read_limits(value, spec);
     spec->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 7), 0);
+    spec->captures_children = tdm_value_bool(tdm_value_at(value, 24), 0) != 0;
     for (uint32_t i = 0; i < tdm_value_count(environment); i++) {
         TDM_TRY(add_environment(spec, tdm_value_string(tdm_value_at(environment, i), "")));
     }

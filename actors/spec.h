@@ -25,6 +25,7 @@ struct tdm__actor_spec {
     struct tdm__placement_wish wish; /* `home` is filled by the node that places it */
     struct tdm__id group;            /* none: anywhere */
     uint32_t bundle;
+    bool captures_children;          /* into the group */
     char program[TDM__PATH_BYTES];   /* "": the worker program that comes with the daemon */
     char library[TDM__PATH_BYTES];   /* "": the class is in the program */
     char directory[TDM__PATH_BYTES]; /* working directory */
@@ -49,6 +50,9 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec); /* NULL is allowed *
 /* One packed value. */
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);
 tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out);
+
+/* Names are parts of keys in the store: TDM_E_INVAL for what is not printable or `forbidden`. */
+tdm_status tdm__name_check(const char *what, const char *name, const char *forbidden);
 
 /* "trainer/2", or "counter 3f20…" for an actor without a name; for messages. */
 const char *tdm__actor_label(const char *name, const char *class_name, const struct tdm__id *id,

@@ -257,6 +257,9 @@ static void fill_group(struct filler *filler, const tdm_value *row,
     const tdm_value *bundles = tdm_value_find(row, "bundles");
 
     group->id = tdm__row_text(row, "id");
+    group->name = tdm__row_text(row, "name");
+    group->name_space = tdm__row_text(row, "name_space");
+    group->detached = (int)tdm__row_number(row, "detached");
     group->bundles = filler->bundles;
     group->bundles_count = tdm_value_count(bundles);
     for (uint32_t i = 0; i < group->bundles_count; i++) {

@@ -225,6 +225,8 @@ static void fill_runtime(tdm_runtime *runtime, const struct tdm__bootstrap *boot
     (void)snprintf(runtime->class_name, sizeof(runtime->class_name), "%s", spec->class_name);
     (void)tdm__id_text(&spec->job, runtime->job_id);
     runtime->restarts_count = bootstrap->incarnation;
+    runtime->group = spec->group;
+    runtime->captures_children = spec->captures_children;
     runtime->gpus_count = bootstrap->gpus_count;
     memcpy(runtime->gpu_indices, bootstrap->gpu_indices, sizeof(runtime->gpu_indices));
 }

@@ -316,6 +316,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
     char cell[CELL_BYTES];
 
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, group->id);
+    tdm__table_add(table, "%s", group->name);
     tdm__table_add(table, "%u", index);
     tdm__table_add(table, "%.*s", (int)ID_SHOWN, bundle->node_id);
     tdm__table_add(table, "%s",
@@ -329,7 +330,7 @@ static void add_bundle(struct tdm__table *table, json_t *array,
 
 static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
 {
-    static const char *const titles[] = {"GROUP", "BUNDLE", "NODE", "RESOURCES", "GPUS", NULL};
+    static const char *const titles[] = {"GROUP", "NAME", "BUNDLE", "NODE", "RESOURCES", "GPUS", NULL};
     const struct tdm_group_state *groups;
     uint32_t count;
     struct tdm__table *table;
@@ -347,7 +348,9 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
                 add_bundle(table, bundles, &groups[i], bundle);
             }
             (void)json_array_append_new(
-                array, json_pack("{s:s, s:o}", "id", groups[i].id, "bundles", bundles));
+                array, json_pack("{s:s, s:s, s:s, s:b, s:o}", "id", groups[i].id, "name",
+                                 groups[i].name, "name_space", groups[i].name_space, "detached",
+                                 groups[i].detached, "bundles", bundles));
         }
         tdm__table_print(table, wish->as_json ? NULL : stdout);
         if (wish->as_json) {

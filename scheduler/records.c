@@ -199,10 +199,17 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* ---- group/ID --------------------------------------------------------------------------- */
 
+enum { GROUP_VALUES = 5 };
+
 static void write_group(tdm_writer *writer, const void *source)
 {
     const struct tdm__group_record *group = source;
 
+    tdm_write_array(writer, GROUP_VALUES);
+    tdm_write_string(writer, group->name_space);
+    tdm_write_string(writer, group->name);
+    tdm_write_bool(writer, group->detached);
+    tdm_write_bool(writer, group->closed);
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_array(writer, 3);
@@ -221,18 +228,23 @@ static tdm_status read_bundle(const tdm_value *value, struct tdm__bundle_record 
 
 static tdm_status read_group(const tdm_value *value, void *target)
 {
-    struct tdm__group_record group = {.bundles_count = tdm_value_count(value)};
+    const tdm_value *bundles = tdm_value_at(value, GROUP_VALUES - 1);
+    struct tdm__group_record group = {.bundles_count = tdm_value_count(bundles)};
     tdm_status status = TDM_OK;
 
     if (group.bundles_count == 0 || group.bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "a group of %u bundles", group.bundles_count);
     }
+    TDM_TRY(read_text(tdm_value_at(value, 0), group.name_space, sizeof(group.name_space)));
+    TDM_TRY(read_text(tdm_value_at(value, 1), group.name, sizeof(group.name)));
+    group.detached = tdm_value_bool(tdm_value_at(value, 2), 0) != 0;
+    group.closed = tdm_value_bool(tdm_value_at(value, 3), 0) != 0;
     group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
     if (group.bundles == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);
     }
     for (uint32_t i = 0; i < group.bundles_count && status == TDM_OK; i++) {
-        status = read_bundle(tdm_value_at(value, i), &group.bundles[i]);
+        status = read_bundle(tdm_value_at(bundles, i), &group.bundles[i]);
     }
     if (status != TDM_OK) {
         tdm__group_record_fini(&group);
@@ -245,7 +257,13 @@ static tdm_status read_group(const tdm_value *value, void *target)
 tdm_status tdm__group_record_read(const struct tdm__record *record,
                                   struct tdm__group_record *group_out)
 {
-    return read_record(record, read_group, group_out);
+    const char *slash = strchr(record->key, '/');
+    struct tdm__id id;
+
+    TDM_TRY(tdm__wrap(tdm__id_parse(slash == NULL ? "" : slash + 1, &id), "%s", record->key));
+    TDM_TRY(read_record(record, read_group, group_out));
+    group_out->id = id;
+    return TDM_OK;
 }
 
 tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
@@ -257,7 +275,8 @@ tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
     }
     memcpy(bundles, group->bundles, group->bundles_count * sizeof(*bundles));
-    *copy_out = (struct tdm__group_record){group->bundles_count, bundles};
+    *copy_out = *group;
+    copy_out->bundles = bundles;
     return TDM_OK;
 }
 
@@ -271,6 +290,72 @@ tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
                                  const struct tdm__group_record *group)
 {
     return put_record(txn, key, 0, write_group, group);
+}
+
+/* ---- group_name/SPACE/NAME -------------------------------------------------------------- */
+
+static void write_holder(tdm_writer *writer, const void *source)
+{
+    write_id(writer, source);
+}
+
+static tdm_status read_holder(const tdm_value *value, void *target)
+{
+    return read_id(value, target);
+}
+
+const char *tdm__group_name_key(const struct tdm__group_record *group,
+                                char key[TDM__STORE_KEY_BYTES])
+{
+    key[0] = '\0';
+    if (group->name[0] != '\0') {
+        (void)snprintf(key, TDM__STORE_KEY_BYTES, "group_name/%s/%s", group->name_space,
+                       group->name);
+    }
+    return key;
+}
+
+/* Sets the id of the group that has `group`'s name: none where nobody has it. */
+static tdm_status find_holder(const struct tdm__txn *txn, const struct tdm__group_record *group,
+                              struct tdm__id *holder_out)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record = tdm__txn_find(txn, tdm__group_name_key(group, key));
+
+    *holder_out = (struct tdm__id){{0}};
+    return record == NULL ? TDM_OK : read_record(record, read_holder, holder_out);
+}
+
+tdm_status tdm__group_name_claim(struct tdm__txn *txn, const struct tdm__group_record *group)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    struct tdm__id holder;
+
+    if (group->name[0] == '\0') {
+        return TDM_OK;
+    }
+    TDM_TRY(find_holder(txn, group, &holder));
+    if (tdm__id_is_none(&holder)) {
+        return put_record(txn, tdm__group_name_key(group, key), 0, write_holder, &group->id);
+    }
+    return tdm__id_equal(&holder, &group->id)
+               ? TDM_OK
+               : tdm__fail(TDM_E_EXISTS, "another placement group has the name \"%s\"",
+                           group->name);
+}
+
+tdm_status tdm__group_name_drop(struct tdm__txn *txn, const struct tdm__group_record *group)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    struct tdm__id holder;
+
+    if (group->name[0] == '\0') {
+        return TDM_OK;
+    }
+    TDM_TRY(find_holder(txn, group, &holder));
+    return tdm__id_equal(&holder, &group->id)
+               ? tdm__txn_delete(txn, tdm__group_name_key(group, key))
+               : TDM_OK;
 }
 
 /* ---- all nodes -------------------------------------------------------------------------- */

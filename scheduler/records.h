@@ -6,14 +6,22 @@
 #include "runtime/store.h"
 #include "scheduler/placement.h"
 
-/*   node/ID          struct tdm__node_record, leased: a node that has not renewed its record
- * for TDM__NODE_LEASE_MS is no longer there free/ID          struct tdm__node_resources, leased
- * with it group/ID         struct tdm__group_record actor/ID         struct tdm__actor_record
- *   name/SPACE/NAME  struct tdm__actor_record too: who has the name
+/* - node/ID: struct tdm__node_record, leased: a node that has not renewed its record for
+ *   TDM__NODE_LEASE_MS is no longer there;
+ * - free/ID: struct tdm__node_resources, leased with it;
+ * - group/ID: struct tdm__group_record;
+ * - group_name/SPACE/NAME: the id of the group that has the name;
+ * - actor/ID: struct tdm__actor_record;
+ * - name/SPACE/NAME: struct tdm__actor_record too: who has the name.
  *
  * Reading checks everything (TDM_E_PROTOCOL naming the key). */
 
-enum { TDM__NODE_LEASE_MS = 6000, TDM__NODE_RENEW_MS = 1000, TDM__STORE_KEY_BYTES = 200 };
+enum {
+    TDM__NODE_LEASE_MS = 6000,
+    TDM__NODE_RENEW_MS = 1000,
+    TDM__STORE_KEY_BYTES = 200,
+    TDM__GROUP_NAME_BYTES = 64
+};
 
 /* Six renewals fit in a lease, so five may be lost before a living node is called dead. */
 _Static_assert(TDM__NODE_RENEW_MS * 6 <= TDM__NODE_LEASE_MS, "a lease outlives lost renewals");
@@ -59,8 +67,13 @@ struct tdm__bundle_record {
     struct tdm__pool pool;   /* what of it is free */
 };
 struct tdm__group_record {
+    struct tdm__id id; /* it is in the key */
     uint32_t bundles_count;
     struct tdm__bundle_record *bundles; /* owned */
+    char name_space[TDM__GROUP_NAME_BYTES];
+    char name[TDM__GROUP_NAME_BYTES]; /* "" for none */
+    bool detached;                    /* it outlives its creator */
+    bool closed;                      /* it is being removed, and takes no actor any more */
 };
 tdm_status tdm__group_record_read(const struct tdm__record *record,
                                   struct tdm__group_record *group_out);
@@ -69,6 +82,13 @@ tdm_status tdm__group_record_copy(const struct tdm__group_record *group,
 void tdm__group_record_fini(struct tdm__group_record *group);
 tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
                                  const struct tdm__group_record *group);
+
+/* "group_name/SPACE/NAME", "" for a group without a name; returns `key`. */
+const char *tdm__group_name_key(const struct tdm__group_record *group,
+                                char key[TDM__STORE_KEY_BYTES]);
+/* In a transaction that read that key.  TDM_E_EXISTS when another group has the name. */
+tdm_status tdm__group_name_claim(struct tdm__txn *txn, const struct tdm__group_record *group);
+tdm_status tdm__group_name_drop(struct tdm__txn *txn, const struct tdm__group_record *group);
 
 /* The nodes that are there, with what they have free, by id: what a plan starts from. */
 struct tdm__nodes_snapshot {

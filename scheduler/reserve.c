@@ -226,7 +226,8 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
         return tdm__fail(TDM_E_NOT_FOUND, "the placement group is gone");
     }
     TDM_TRY(tdm__group_record_read(record, &group));
-    status = take_from_group(placing, txn, &group);
+    status = group.closed ? tdm__fail(TDM_E_NOT_FOUND, "the placement group is being removed")
+                          : take_from_group(placing, txn, &group);
     if (status == TDM_OK) {
         status = tdm__group_record_put(txn, key, &group);
     }

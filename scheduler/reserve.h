@@ -60,22 +60,51 @@ tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
 tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
                               int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
+/* What a placement group is to be. */
+struct tdm__reserve_group {
+    struct tdm__id id;
+    const struct tdm__resources *bundles; /* borrowed during the call */
+    uint32_t bundles_count;
+    enum tdm_placement_strategy strategy;
+    char name_space[TDM__GROUP_NAME_BYTES];
+    char name[TDM__GROUP_NAME_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
+    bool detached;
+};
 /* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
 typedef void tdm__reserve_group_done(void *arg, tdm_status status, const char *detail,
                                      const struct tdm__group_record *group);
 tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__id *group, const struct tdm__resources *bundles,
-                              uint32_t bundles_count, enum tdm_placement_strategy strategy,
-                              int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg);
+                              const struct tdm__reserve_group *request, int64_t deadline_ms,
+                              tdm__reserve_group_done *fn, void *arg);
+/* The group of that id, or, where it is none, of that name: TDM_E_NOT_FOUND. */
+struct tdm__find_group {
+    struct tdm__id id;
+    char name_space[TDM__GROUP_NAME_BYTES];
+    char name[TDM__GROUP_NAME_BYTES];
+};
+tdm_status tdm__find_group(struct tdm__loop *loop, struct tdm__store *store,
+                           const struct tdm__find_group *question, int64_t deadline_ms,
+                           tdm__reserve_group_done *fn, void *arg);
 /* Writes again what the store has lost of a group that is held, `group` as it was planned, with
  * free bundles.  Fine if nothing is lost.  TDM_E_AGAIN while one of its nodes is not there, but
- * with `without_lost` such nodes are left out. */
+ * with `without_lost` such nodes are left out.  A name that another group has by now stays
+ * there. */
 tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
-                                    const struct tdm__id *id,
                                     const struct tdm__group_record *group, bool without_lost,
                                     int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
+
+/* From now on the group takes no actor.  `group` is NULL if there is none of that id; both it
+ * and `nodes`, those that are there, are borrowed. */
+typedef void tdm__close_group_done(void *arg, tdm_status status, const char *detail,
+                                   const struct tdm__group_record *group,
+                                   const struct tdm__nodes_snapshot *nodes);
+tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
+                            const struct tdm__id *group, int64_t deadline_ms,
+                            tdm__close_group_done *fn, void *arg);
+/* Gives back its bundles and its name, of which only id and names are read in `group`.  Fine if
+ * it is gone already. */
 tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__id *group, int64_t deadline_ms,
+                              const struct tdm__group_record *group, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg);
 
 #endif

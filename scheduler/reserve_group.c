@@ -10,7 +10,6 @@
 /* ---- reserve ---------------------------------------------------------------------------- */
 
 struct grouping {
-    struct tdm__id id;
     struct tdm__resources *wanted; /* owned */
     uint32_t bundles_count;
     enum tdm_placement_strategy strategy;
@@ -58,7 +57,8 @@ static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
             TDM_TRY(tdm__free_record_put(txn, &snapshot->resources[node]));
         }
     }
-    return tdm__group_record_put(txn, tdm__store_key("group", &grouping->id, key),
+    TDM_TRY(tdm__group_name_claim(txn, &grouping->record));
+    return tdm__group_record_put(txn, tdm__store_key("group", &grouping->record.id, key),
                                  &grouping->record);
 }
 
@@ -97,7 +97,7 @@ static tdm_status grouping_body(void *arg, struct tdm__txn *txn)
     struct grouping *grouping = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__record *own =
-        tdm__txn_find(txn, tdm__store_key("group", &grouping->id, key));
+        tdm__txn_find(txn, tdm__store_key("group", &grouping->record.id, key));
 
     if (own != NULL) { /* an earlier commit, of which no answer came */
         tdm__group_record_fini(&grouping->record);
@@ -114,34 +114,52 @@ static void grouping_done(void *arg, tdm_status status, const char *detail)
     grouping_free(grouping);
 }
 
-tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__id *group, const struct tdm__resources *bundles,
-                              uint32_t bundles_count, enum tdm_placement_strategy strategy,
-                              int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg)
+static tdm_status grouping_create(const struct tdm__reserve_group *request,
+                                  struct grouping **grouping_out)
 {
-    char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", group, key)};
     struct grouping *grouping = calloc(1, sizeof(*grouping));
-    tdm_status status;
+    uint32_t count = request->bundles_count;
 
     if (grouping == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", bundles_count);
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
     *grouping = (struct grouping){
-        .id = *group,
-        .wanted = calloc(bundles_count, sizeof(*bundles)),
-        .bundles_count = bundles_count,
-        .strategy = strategy,
-        .record = {.bundles_count = bundles_count,
-                   .bundles = calloc(bundles_count, sizeof(struct tdm__bundle_record))},
-        .fn = fn,
-        .arg = arg};
+        .wanted = calloc(count, sizeof(*grouping->wanted)),
+        .bundles_count = count,
+        .strategy = request->strategy,
+        .record = {.id = request->id,
+                   .bundles_count = count,
+                   .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
+                   .detached = request->detached}};
     if (grouping->wanted == NULL || grouping->record.bundles == NULL) {
         grouping_free(grouping);
-        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", bundles_count);
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
-    memcpy(grouping->wanted, bundles, bundles_count * sizeof(*bundles));
-    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, grouping_body,
+    memcpy(grouping->wanted, request->bundles, count * sizeof(*grouping->wanted));
+    memcpy(grouping->record.name, request->name, sizeof(request->name));
+    memcpy(grouping->record.name_space, request->name_space, sizeof(request->name_space));
+    *grouping_out = grouping;
+    return TDM_OK;
+}
+
+tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
+                              const struct tdm__reserve_group *request, int64_t deadline_ms,
+                              tdm__reserve_group_done *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    char name_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &request->id, key)};
+    uint32_t count = 3;
+    struct grouping *grouping;
+    tdm_status status;
+
+    TDM_TRY(grouping_create(request, &grouping));
+    grouping->fn = fn;
+    grouping->arg = arg;
+    if (request->name[0] != '\0') {
+        patterns[count++] = tdm__group_name_key(&grouping->record, name_key);
+    }
+    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, grouping_body,
                                   grouping_done, grouping);
     if (status != TDM_OK) {
         grouping_free(grouping);
@@ -149,10 +167,79 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
+/* ---- find ------------------------------------------------------------------------------- */
+
+struct finding {
+    struct tdm__find_group question;
+    struct tdm__group_record record; /* owned */
+    tdm__reserve_group_done *fn;
+    void *arg;
+};
+
+static bool is_wanted(const struct tdm__find_group *question,
+                      const struct tdm__group_record *group)
+{
+    if (!tdm__id_is_none(&question->id)) {
+        return tdm__id_equal(&question->id, &group->id);
+    }
+    return !group->closed && strcmp(question->name, group->name) == 0 &&
+           strcmp(question->name_space, group->name_space) == 0;
+}
+
+static tdm_status finding_body(void *arg, struct tdm__txn *txn)
+{
+    struct finding *finding = arg;
+
+    for (uint32_t i = 0; i < tdm__txn_count(txn); i++) {
+        struct tdm__group_record group;
+
+        TDM_TRY(tdm__group_record_read(tdm__txn_at(txn, i), &group));
+        if (is_wanted(&finding->question, &group)) {
+            tdm__group_record_fini(&finding->record);
+            finding->record = group;
+            return TDM_OK;
+        }
+        tdm__group_record_fini(&group);
+    }
+    return tdm__fail(TDM_E_NOT_FOUND, "no placement group \"%s\"", finding->question.name);
+}
+
+static void finding_done(void *arg, tdm_status status, const char *detail)
+{
+    struct finding *finding = arg;
+
+    finding->fn(finding->arg, status, detail, status == TDM_OK ? &finding->record : NULL);
+    tdm__group_record_fini(&finding->record);
+    free(finding);
+}
+
+tdm_status tdm__find_group(struct tdm__loop *loop, struct tdm__store *store,
+                           const struct tdm__find_group *question, int64_t deadline_ms,
+                           tdm__reserve_group_done *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[1] = {"group/*"};
+    struct finding *finding = calloc(1, sizeof(*finding));
+    tdm_status status;
+
+    if (finding == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "finding a group");
+    }
+    *finding = (struct finding){.question = *question, .fn = fn, .arg = arg};
+    if (!tdm__id_is_none(&question->id)) {
+        patterns[0] = tdm__store_key("group", &question->id, key);
+    }
+    status = tdm__attempt_run(loop, store, patterns, 1, deadline_ms, finding_body, finding_done,
+                              finding);
+    if (status != TDM_OK) {
+        free(finding);
+    }
+    return status;
+}
+
 /* ---- written again ---------------------------------------------------------------------- */
 
 struct regrouping {
-    struct tdm__id id;
     struct tdm__group_record record; /* owned */
     bool without_lost;
     tdm__reserve_done *fn;
@@ -195,8 +282,14 @@ static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
     struct tdm__nodes_snapshot snapshot;
     tdm_status status;
 
-    if (tdm__txn_find(txn, tdm__store_key("group", &regrouping->id, key)) != NULL) {
+    if (tdm__txn_find(txn, tdm__store_key("group", &regrouping->record.id, key)) != NULL) {
         return TDM_OK;
+    }
+    status = tdm__group_name_claim(txn, &regrouping->record);
+    if (status == TDM_E_EXISTS) {
+        regrouping->record.name[0] = '\0';
+    } else if (status != TDM_OK) {
+        return status;
     }
     TDM_TRY(tdm__nodes_snapshot_read(txn, &snapshot));
     status = take_bundles_again(regrouping, txn, &snapshot);
@@ -220,24 +313,25 @@ static void regrouping_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
-                                    const struct tdm__id *id,
                                     const struct tdm__group_record *group, bool without_lost,
                                     int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", id, key)};
+    char name_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &group->id, key),
+                               tdm__group_name_key(group, name_key)};
     struct regrouping *regrouping = calloc(1, sizeof(*regrouping));
     tdm_status status;
 
     if (regrouping == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
     }
-    *regrouping =
-        (struct regrouping){.id = *id, .without_lost = without_lost, .fn = fn, .arg = arg};
+    *regrouping = (struct regrouping){.without_lost = without_lost, .fn = fn, .arg = arg};
     status = tdm__group_record_copy(group, &regrouping->record);
     if (status == TDM_OK) {
-        status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, regrouping_body,
-                                      regrouping_done, regrouping);
+        status = tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
+                                      deadline_ms, regrouping_body, regrouping_done,
+                                      regrouping);
     }
     if (status != TDM_OK) {
         regrouping_free(regrouping);
@@ -245,10 +339,81 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
     return status;
 }
 
+/* ---- close ------------------------------------------------------------------------------ */
+
+struct closing {
+    struct tdm__id id;
+    bool is_there;
+    struct tdm__group_record record;  /* owned */
+    struct tdm__nodes_snapshot nodes; /* owned */
+    tdm__close_group_done *fn;
+    void *arg;
+};
+
+static void closing_forget(struct closing *closing)
+{
+    tdm__group_record_fini(&closing->record);
+    tdm__nodes_snapshot_fini(&closing->nodes);
+    closing->nodes = (struct tdm__nodes_snapshot){0};
+    closing->is_there = false;
+}
+
+static tdm_status closing_body(void *arg, struct tdm__txn *txn)
+{
+    struct closing *closing = arg;
+    char key[TDM__STORE_KEY_BYTES];
+    const struct tdm__record *record =
+        tdm__txn_find(txn, tdm__store_key("group", &closing->id, key));
+
+    closing_forget(closing);
+    TDM_TRY(tdm__nodes_snapshot_read(txn, &closing->nodes));
+    if (record == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__group_record_read(record, &closing->record));
+    closing->is_there = true;
+    if (closing->record.closed) {
+        return TDM_OK;
+    }
+    closing->record.closed = true;
+    return tdm__group_record_put(txn, key, &closing->record);
+}
+
+static void closing_done(void *arg, tdm_status status, const char *detail)
+{
+    struct closing *closing = arg;
+
+    closing->fn(closing->arg, status, detail, closing->is_there ? &closing->record : NULL,
+                &closing->nodes);
+    closing_forget(closing);
+    free(closing);
+}
+
+tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
+                            const struct tdm__id *group, int64_t deadline_ms,
+                            tdm__close_group_done *fn, void *arg)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", group, key)};
+    struct closing *closing = calloc(1, sizeof(*closing));
+    tdm_status status;
+
+    if (closing == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "closing a group");
+    }
+    *closing = (struct closing){.id = *group, .fn = fn, .arg = arg};
+    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, closing_body,
+                                  closing_done, closing);
+    if (status != TDM_OK) {
+        free(closing);
+    }
+    return status;
+}
+
 /* ---- release ---------------------------------------------------------------------------- */
 
 struct ungrouping {
-    struct tdm__id id;
+    struct tdm__group_record named; /* without its bundles */
     tdm__reserve_done *fn;
     void *arg;
 };
@@ -272,11 +437,12 @@ static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)
     struct ungrouping *ungrouping = arg;
     char key[TDM__STORE_KEY_BYTES];
     const struct tdm__record *record =
-        tdm__txn_find(txn, tdm__store_key("group", &ungrouping->id, key));
+        tdm__txn_find(txn, tdm__store_key("group", &ungrouping->named.id, key));
     struct tdm__nodes_snapshot snapshot;
     struct tdm__group_record group;
     tdm_status status;
 
+    TDM_TRY(tdm__group_name_drop(txn, &ungrouping->named));
     if (record == NULL) {
         return TDM_OK;
     }
@@ -300,20 +466,24 @@ static void ungrouping_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__id *group, int64_t deadline_ms,
+                              const struct tdm__group_record *group, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg)
 {
-    struct ungrouping *ungrouping = calloc(1, sizeof(*ungrouping));
     char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", group, key)};
+    char name_key[TDM__STORE_KEY_BYTES];
+    const char *patterns[4] = {"node/*", "free/*", tdm__store_key("group", &group->id, key),
+                               tdm__group_name_key(group, name_key)};
+    struct ungrouping *ungrouping = calloc(1, sizeof(*ungrouping));
     tdm_status status;
 
     if (ungrouping == NULL) {
         return tdm__fail(TDM_E_NOMEM, "removing a group");
     }
     *ungrouping = (struct ungrouping){*group, fn, arg};
-    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, ungrouping_body,
-                                  ungrouping_done, ungrouping);
+    ungrouping->named.bundles = NULL;
+    status =
+        tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
+                             ungrouping_body, ungrouping_done, ungrouping);
     if (status != TDM_OK) {
         free(ungrouping);
     }

@@ -9,28 +9,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { STORE_DEADLINE_MS = 10000 };
+enum { STORE_DEADLINE_MS = 10000, END_THERE_MS = 10000 };
 
-/* A group that a process of this node made, or asks for. */
+/* A group that a process of this node made, or asks for, or has removed. */
 struct group {
     struct group *next;
-    struct tdm__node *node; /* borrowed */
-    struct tdm__id id;
-    struct tdm__id creator;
-    struct tdm__resources *wanted; /* owned, until it is held */
-    uint32_t bundles_count;
-    enum tdm_placement_strategy strategy;
-    struct tdm__incoming *incoming;  /* who waits for it to be held; NULL afterwards */
-    struct tdm__incoming *removal;   /* who waits for it to be gone; may be NULL */
-    struct tdm__timer *timer;        /* ends the waiting */
-    char why[512];                   /* it does not fit now */
-    struct tdm__group_record record; /* owned; its places, once it is held */
+    struct tdm__node *node;            /* borrowed */
+    struct tdm__id creator;            /* none: made elsewhere */
+    struct tdm__resources *wanted;     /* owned */
+    struct tdm__reserve_group request; /* what it is to be */
+    struct tdm__incoming *incoming;    /* who waits for it to be held; NULL afterwards */
+    struct tdm__incoming *removal;     /* who waits for it to be gone; may be NULL */
+    struct tdm__timer *timer;          /* ends the waiting; NULL if it was made elsewhere */
+    uint32_t ending;                   /* nodes whose actors in it are not gone yet */
+    char why[512];                     /* it does not fit now */
+    struct tdm__group_record record;   /* owned; its places, once it is held */
     bool record_is_lost; /* this node joined again: the store may not know it any more */
     bool rewriting;      /* and is being told */
     int64_t lost_since_ms;
     bool planning; /* a reservation is under way */
     bool held;
     bool unwanted;
+    bool removed_elsewhere; /* another node gives its places back */
 };
 
 struct tdm__node_groups {
@@ -82,19 +82,86 @@ static void removed(void *arg, tdm_status status, const char *detail)
     tdm__node_groups_retry(node);
 }
 
-static void actors_are_gone(void *arg)
+static void release(struct group *group)
 {
-    struct group *group = arg;
+    struct tdm__group_record named = group->record;
 
-    if (tdm__release_group(group->node->loop, group->node->store, &group->id,
+    if (group->node->store == NULL) {
+        return; /* the node stops, and frees its groups last */
+    }
+    named.id = group->request.id;
+    if (tdm__release_group(group->node->loop, group->node->store, &named,
                            tdm__deadline_in(STORE_DEADLINE_MS), removed, group) != TDM_OK) {
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
     }
 }
 
+static void one_node_less(void *arg)
+{
+    struct group *group = arg;
+
+    group->ending--;
+    if (group->ending == 0) {
+        release(group);
+    }
+}
+
+static void on_ended_there(void *arg, struct tdm__reply *reply)
+{
+    if (reply->status != TDM_OK) { /* a lost node's actors are lost with it */
+        tdm__log(TDM__INFO, "groups", "ending a group's actors on another node: %s",
+                 reply->detail);
+    }
+    one_node_less(arg);
+}
+
 static bool is_in_group(const struct tdm__actor_spec *spec, const void *key)
 {
     return tdm__id_equal(&spec->group, key);
+}
+
+/* Any node may have made actors in it. */
+static void end_actors(struct group *group, const struct tdm__nodes_snapshot *nodes)
+{
+    struct tdm__node *node = group->node;
+
+    group->ending = 2; /* this node, and one until all have been asked */
+    for (uint32_t i = 0; i < nodes->nodes_count; i++) {
+        if (!tdm__id_equal(&nodes->nodes[i].id, &node->record.id)) {
+            group->ending++;
+            tdm__node_ask_about(node, &nodes->nodes[i].id, "group.end", &group->request.id,
+                                tdm__deadline_in(END_THERE_MS), on_ended_there, group);
+        }
+    }
+    tdm__node_actors_end(node, is_in_group, &group->request.id, true, one_node_less, group);
+    one_node_less(group);
+}
+
+static void closed(void *arg, tdm_status status, const char *detail,
+                   const struct tdm__group_record *record,
+                   const struct tdm__nodes_snapshot *nodes)
+{
+    struct group *group = arg;
+
+    if (status != TDM_OK) { /* the actors end all the same */
+        tdm__log(TDM__WARN, "groups", "closing a group: %s: %s", tdm_strerror(status), detail);
+    }
+    if (record != NULL && group->record.name[0] == '\0') {
+        memcpy(group->record.name, record->name, sizeof(record->name));
+        memcpy(group->record.name_space, record->name_space, sizeof(record->name_space));
+    }
+    end_actors(group, nodes);
+}
+
+static void group_close(struct group *group)
+{
+    if (group->node->store == NULL) {
+        return;
+    }
+    if (tdm__close_group(group->node->loop, group->node->store, &group->request.id,
+                         tdm__deadline_in(STORE_DEADLINE_MS), closed, group) != TDM_OK) {
+        group_fails(group, TDM_E_NOMEM, tdm_error_detail());
+    }
 }
 
 static void group_remove(struct group *group)
@@ -104,8 +171,7 @@ static void group_remove(struct group *group)
     }
     group->unwanted = true;
     if (group->held) {
-        tdm__node_actors_end(group->node, is_in_group, &group->id, true, actors_are_gone,
-                             group);
+        group_close(group);
     } else if (!group->planning) {
         group_fails(group, TDM_E_CANCELED, "the group was removed before it was held");
     }
@@ -127,7 +193,8 @@ void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id 
 
     for (struct group *group = node->groups->all; group != NULL; group = next) {
         next = group->next;
-        if (tdm__id_equal(&group->creator, creator)) {
+        if (tdm__id_equal(&group->creator, creator) &&
+            !(group->held && group->request.detached)) {
             group_remove(group);
         }
     }
@@ -136,17 +203,17 @@ void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id 
 /* ---- create ----------------------------------------------------------------------------- */
 
 /* answer: (id, [(node id, [gpu …]) …]) */
-static void answer_held(struct group *group, const struct tdm__group_record *record)
+static void answer_held(struct tdm__incoming *incoming, const struct tdm__group_record *record)
 {
     tdm_writer *writer;
     char id[TDM__ID_TEXT_BYTES];
 
     if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(group->incoming, TDM_E_NOMEM, tdm_error_detail());
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
         return;
     }
     tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, group->id.bytes, sizeof(group->id.bytes));
+    tdm_write_bytes(writer, record->id.bytes, sizeof(record->id.bytes));
     tdm_write_array(writer, record->bundles_count);
     for (uint32_t i = 0; i < record->bundles_count; i++) {
         const struct tdm__bundle_record *bundle = &record->bundles[i];
@@ -158,7 +225,7 @@ static void answer_held(struct group *group, const struct tdm__group_record *rec
             tdm_write_uint(writer, bundle->grant.gpu_indices[gpu]);
         }
     }
-    tdm__incoming_reply(group->incoming, tdm_writer_bytes(writer), NULL, 0);
+    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
     tdm_writer_destroy(writer);
 }
 
@@ -182,7 +249,7 @@ static void planned(void *arg, tdm_status status, const char *detail,
         group->held = true;
         keep_places(group, record);
         if (group->incoming != NULL) {
-            answer_held(group, record);
+            answer_held(group->incoming, record);
             group->incoming = NULL;
         }
         tdm__timer_clear(group->timer);
@@ -200,8 +267,7 @@ static void planned(void *arg, tdm_status status, const char *detail,
 static void group_plan(struct group *group)
 {
     group->planning = true;
-    if (tdm__reserve_group(group->node->loop, group->node->store, &group->id, group->wanted,
-                           group->bundles_count, group->strategy,
+    if (tdm__reserve_group(group->node->loop, group->node->store, &group->request,
                            tdm__deadline_in(STORE_DEADLINE_MS), planned, group) != TDM_OK) {
         group->planning = false;
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
@@ -236,7 +302,7 @@ static void rewritten(void *arg, tdm_status status, const char *detail)
     struct group *group = rewriting.node->groups == NULL ? NULL : rewriting.node->groups->all;
 
     free(arg);
-    while (group != NULL && !tdm__id_equal(&group->id, &rewriting.id)) {
+    while (group != NULL && !tdm__id_equal(&group->request.id, &rewriting.id)) {
         group = group->next;
     }
     if (group == NULL) {
@@ -259,9 +325,9 @@ static void rewrite(struct group *group)
     if (rewriting == NULL) {
         return; /* again in a second */
     }
-    *rewriting = (struct rewriting){node, group->id};
+    *rewriting = (struct rewriting){node, group->request.id};
     group->rewriting = tdm__reserve_group_again(
-                           node->loop, node->store, &group->id, &group->record, without_lost,
+                           node->loop, node->store, &group->record, without_lost,
                            tdm__deadline_in(STORE_DEADLINE_MS), rewritten, rewriting) == TDM_OK;
     if (!group->rewriting) {
         free(rewriting);
@@ -303,49 +369,81 @@ static void on_patience_ends(void *arg)
 
 static tdm_status read_wanted(const tdm_value *bundles, struct group *group)
 {
-    group->bundles_count = tdm_value_count(bundles);
-    if (group->bundles_count == 0 || group->bundles_count > TDM_BUNDLES_MAX) {
+    uint32_t count = tdm_value_count(bundles);
+
+    if (count == 0 || count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
-                         (int)TDM_BUNDLES_MAX, group->bundles_count);
+                         (int)TDM_BUNDLES_MAX, count);
     }
-    group->wanted = calloc(group->bundles_count, sizeof(*group->wanted));
+    group->wanted = calloc(count, sizeof(*group->wanted));
     if (group->wanted == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group->bundles_count);
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
-    for (uint32_t i = 0; i < group->bundles_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         TDM_TRY(tdm__resources_read(tdm_value_at(bundles, i), &group->wanted[i]));
     }
+    group->request.bundles = group->wanted;
+    group->request.bundles_count = count;
+    return TDM_OK;
+}
+
+static tdm_status copy_name(const char *text, char name[TDM__GROUP_NAME_BYTES])
+{
+    if (text == NULL || strlen(text) >= TDM__GROUP_NAME_BYTES) {
+        return tdm__fail(TDM_E_INVAL, "a group's name and name space have at most %d bytes",
+                         (int)TDM__GROUP_NAME_BYTES - 1);
+    }
+    memcpy(name, text, strlen(text) + 1);
     return TDM_OK;
 }
 
 static tdm_status read_group(struct tdm__incoming *incoming, struct group *group)
 {
+    struct tdm__reserve_group *request = &group->request;
     int64_t strategy;
     const tdm_value *bundles;
+    const char *name_space;
+    const char *name;
+    int is_detached;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "iv", &strategy, &bundles));
+    TDM_TRY(tdm__incoming_unpack(incoming, "ivss?", &strategy, &bundles, &name_space, &name,
+                                 &is_detached));
     if (strategy < TDM_PACK || strategy > TDM_STRICT_SPREAD) {
         return tdm__fail(TDM_E_INVAL, "no placement strategy has the number %lld",
                          (long long)strategy);
     }
-    group->strategy = (enum tdm_placement_strategy)strategy;
-    TDM_TRY(tdm__id_make(&group->id));
+    request->strategy = (enum tdm_placement_strategy)strategy;
+    request->detached = is_detached != 0;
+    TDM_TRY(copy_name(name_space, request->name_space));
+    TDM_TRY(copy_name(name, request->name));
+    TDM_TRY(tdm__id_make(&request->id));
     TDM_TRY(tdm__timer_create(group->node->loop, on_patience_ends, group, &group->timer));
     return read_wanted(bundles, group);
 }
 
-static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
+/* NULL, having answered, without memory. */
+static struct group *add_group(struct tdm__node *node, struct tdm__incoming *incoming)
 {
     struct group *group = calloc(1, sizeof(*group));
-    tdm_status status;
 
     if (group == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
-        return;
+        return NULL;
     }
     group->node = node;
     group->next = node->groups->all;
     node->groups->all = group;
+    return group;
+}
+
+static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct group *group = add_group(node, incoming);
+    tdm_status status;
+
+    if (group == NULL) {
+        return;
+    }
     group->creator = tdm__incoming_peer(incoming)->id;
     status = read_group(incoming, group);
     if (status != TDM_OK) {
@@ -362,24 +460,140 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
     group_plan(group);
 }
 
-static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
+/* ---- find, remove, end ------------------------------------------------------------------ */
+
+static void found(void *arg, tdm_status status, const char *detail,
+                  const struct tdm__group_record *record)
+{
+    if (status == TDM_OK) {
+        answer_held(arg, record);
+    } else {
+        tdm__incoming_fail(arg, status, detail);
+    }
+}
+
+static tdm_status read_id(const void *bytes, size_t size_bytes, struct tdm__id *id)
+{
+    if (size_bytes != sizeof(id->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "a group's id has %zu bytes, not %zu",
+                         sizeof(id->bytes), size_bytes);
+    }
+    memcpy(id->bytes, bytes, sizeof(id->bytes));
+    return TDM_OK;
+}
+
+/* (id, name space, name): by id, or, if that is none, by name. */
+static tdm_status read_question(struct tdm__incoming *incoming,
+                                struct tdm__find_group *question)
+{
+    const void *bytes;
+    size_t size_bytes;
+    const char *name_space;
+    const char *name;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "bss", &bytes, &size_bytes, &name_space, &name));
+    TDM_TRY(read_id(bytes, size_bytes, &question->id));
+    TDM_TRY(copy_name(name_space, question->name_space));
+    return copy_name(name, question->name);
+}
+
+static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct tdm__find_group question = {0};
+    tdm_status status = read_question(incoming, &question);
+
+    if (status == TDM_OK) {
+        status = tdm__find_group(node->loop, node->store, &question,
+                                 tdm__deadline_in(STORE_DEADLINE_MS), found, incoming);
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
+static struct group *find_here(const struct tdm__node *node, const struct tdm__id *id)
+{
+    struct group *group = node->groups == NULL ? NULL : node->groups->all;
+
+    while (group != NULL && !tdm__id_equal(&group->request.id, id)) {
+        group = group->next;
+    }
+    return group;
+}
+
+static tdm_status read_which(struct tdm__incoming *incoming, struct tdm__id *id)
 {
     const void *bytes;
     size_t size_bytes;
 
-    if (tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes) != TDM_OK ||
-        size_bytes != sizeof(struct tdm__id)) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "group.remove wants an id");
+    TDM_TRY(tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes));
+    return read_id(bytes, size_bytes, id);
+}
+
+static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct group *group;
+    struct tdm__id id;
+
+    if (read_which(incoming, &id) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    for (struct group *group = node->groups->all; group != NULL; group = group->next) {
-        if (memcmp(group->id.bytes, bytes, size_bytes) == 0 && group->removal == NULL) {
-            group->removal = incoming; /* its removal may have begun with its creator's end */
-            group_remove(group);
+    group = find_here(node, &id);
+    if (group == NULL) { /* another node's, or gone already */
+        group = add_group(node, incoming);
+        if (group == NULL) {
             return;
         }
+        group->request.id = id;
+        group->held = true;
     }
-    tdm__incoming_reply_pack(incoming, ""); /* gone already */
+    if (group->removal != NULL) {
+        tdm__incoming_reply_pack(incoming, "");
+        return;
+    }
+    group->removal = incoming; /* its removal may have begun with its creator's end */
+    group_remove(group);
+}
+
+/* Another node removes a group: the actors in it that this node made end. */
+struct removal_elsewhere {
+    struct tdm__node *node;
+    struct tdm__incoming *incoming;
+    struct tdm__id group;
+};
+
+static void ended_here(void *arg)
+{
+    struct removal_elsewhere removal = *(struct removal_elsewhere *)arg;
+    struct group *group = find_here(removal.node, &removal.group);
+
+    free(arg);
+    if (group != NULL && group->removed_elsewhere) {
+        group_fails(group, TDM_E_CANCELED, "the group was removed"); /* frees it */
+    }
+    tdm__incoming_reply_pack(removal.incoming, "");
+}
+
+static void serve_end(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct removal_elsewhere *removal = malloc(sizeof(*removal));
+    struct tdm__id id;
+    struct group *group;
+
+    if (removal == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON ||
+        read_which(incoming, &id) != TDM_OK) {
+        free(removal);
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "group.end: (id), from a daemon");
+        return;
+    }
+    *removal = (struct removal_elsewhere){node, incoming, id};
+    group = find_here(node, &id);
+    if (group != NULL && !group->unwanted) {
+        group->unwanted = true; /* nobody writes its record again */
+        group->removed_elsewhere = group->held;
+    }
+    tdm__node_actors_end(node, is_in_group, &id, true, ended_here, removal);
 }
 
 void tdm__node_groups_serve(void *self, struct tdm__incoming *incoming)
@@ -388,8 +602,12 @@ void tdm__node_groups_serve(void *self, struct tdm__incoming *incoming)
 
     if (strcmp(method, "group.create") == 0) {
         serve_create(self, incoming);
+    } else if (strcmp(method, "group.find") == 0) {
+        serve_find(self, incoming);
     } else if (strcmp(method, "group.remove") == 0) {
         serve_remove(self, incoming);
+    } else if (strcmp(method, "group.end") == 0) {
+        serve_end(self, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

@@ -71,8 +71,8 @@ void tdm__node_stop(struct tdm__node *node)
         node->workers = NULL;
     }
     tdm__node_peers_destroy(node);
-    tdm__node_groups_destroy(node);
     tdm__node_actors_destroy(node);
+    tdm__node_groups_destroy(node); /* told until now of actors that are gone */
     tdm__node_state_destroy(node);
     tdm__logs_destroy(node->logs);
     node->logs = NULL;

@@ -233,8 +233,11 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *record
 static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__group_record *group)
 {
-    tdm_write_map(writer, 2);
+    tdm_write_map(writer, 5);
     write_pair(writer, "id", id);
+    write_pair(writer, "name", group->name);
+    write_pair(writer, "name_space", group->name_space);
+    write_number(writer, "detached", group->detached ? 1 : 0);
     tdm_write_string(writer, "bundles");
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {

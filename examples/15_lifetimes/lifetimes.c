@@ -1,4 +1,4 @@
-/* lifetimes.c - who ends with whom: children, detached actors, names and their spaces. */
+/* lifetimes.c - who ends with whom: children, detached actors and groups, names. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <tandem/tandem.h>
@@ -9,17 +9,24 @@ static tdm_status store_greet(tdm_call *call, void *self)
     return tdm_call_reply(call, "s", "still here");
 }
 
-/* Makes two actors and keeps neither handle: one ends with this process, one does not. */
+/* Makes two actors and keeps neither handle: one ends with this process, one does not.  Nor
+ * does the placement group. */
 static tdm_status maker_make(tdm_call *call, void *self)
 {
     struct tdm_actor_options own = {.name = "child"};
     struct tdm_actor_options detached = {
         .name = "store", .name_space = "shared", .detached = 1};
+    struct tdm_placement_group_options room = {.name = "room", .detached = 1};
+    const struct tdm_bundle bundles[] = {{.num_cpus = 1}, {.num_cpus = 1}};
     tdm_runtime *runtime = tdm_runtime_current();
+    tdm_placement_group *group;
     tdm_actor *child;
     tdm_actor *store;
 
     (void)self;
+    room.name_space = "shared";
+    TDM_TRY(tdm_placement_group_create_with(runtime, bundles, 2, &room, 10000, &group));
+    tdm_placement_group_release(group);
     TDM_TRY(tdm_actor_create(runtime, "store", &own, &child, ""));
     TDM_TRY(tdm_actor_create(runtime, "store", &detached, &store, ""));
     TDM_TRY(tdm_actor_wait_ready(child, 10000));
@@ -42,6 +49,24 @@ static void show(tdm_runtime *runtime, const char *name)
     }
 }
 
+/* An actor in the room that the maker left; with the room it ends. */
+static void use_room(tdm_runtime *runtime)
+{
+    struct tdm_actor_options options = {.name = "guest", .num_cpus = 1, .bundle = 1};
+    tdm_placement_group *room;
+    tdm_actor *guest;
+
+    TDM_CHECK(tdm_placement_group_find(runtime, NULL, "room", 5000, &room));
+    (void)printf("the room has %u bundles\n", tdm_placement_group_bundles_count(room));
+    options.group = room;
+    TDM_CHECK(tdm_actor_create(runtime, "store", &options, &guest, ""));
+    TDM_CHECK(tdm_actor_wait_ready(guest, 10000));
+    show(runtime, "guest");
+    TDM_CHECK(tdm_placement_group_remove(room, 10000));
+    show(runtime, "guest");
+    tdm_actor_destroy(guest);
+}
+
 int main(void)
 {
     struct tdm_runtime_options node = TDM_RUNTIME_OPTIONS_INIT;
@@ -52,6 +77,7 @@ int main(void)
     tdm_ref *ref;
     const char *text;
 
+    node.cpus = 4;
     node.name_space = "shared"; /* where this program looks for names */
     TDM_CHECK(tdm_runtime_start(&node, &runtime));
     TDM_CHECK(tdm_actor_create(runtime, "maker", NULL, &maker, ""));
@@ -65,6 +91,8 @@ int main(void)
     TDM_CHECK(tdm_actor_kill(maker, 10000));
     show(runtime, "child");
     show(runtime, "store");
+
+    use_room(runtime);
 
     /* Asked to create one of that name, the node gives the one there is. */
     TDM_CHECK(tdm_actor_create(runtime, "store", &same, &store, ""));

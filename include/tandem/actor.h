@@ -133,6 +133,9 @@ struct tdm_actor_options {
     const char *name;                 /* unique in the name space; default none */
     const tdm_placement_group *group; /* take the resources from this group's … */
     uint32_t bundle;                  /* … bundle, or TDM_BUNDLE_ANY */
+    int capture_children; /* 1: actors that this one makes are in its group, too, in any bundle,
+                             and so are theirs; but for those that ask for a group, a scheduling
+                             or labels */
     const char *library; /* shared library that holds the class; default: this program */
     /* "NAME=value", in force before exec.  OMP_NUM_THREADS is num_cpus rounded down, at least
      * 1, unless it is set here or for the node. */

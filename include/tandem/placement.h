@@ -39,6 +39,29 @@ TDM_API tdm_status tdm_placement_group_create(
     tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
     enum tdm_placement_strategy strategy, int64_t timeout_ms, tdm_placement_group **group_out);
 
+/* Zero in a field means the default named beside it. */
+struct tdm_placement_group_options {
+    enum tdm_placement_strategy strategy; /* TDM_PACK */
+    const char *name;       /* 1 to 63 bytes, of one group in its name space; default none */
+    const char *name_space; /* of the name; default: the runtime's */
+    int detached;           /* 1: outlives its creator, until it is removed */
+};
+/* The same with a name, or detached.  TDM_E_EXISTS: another group has the name. */
+TDM_API tdm_status tdm_placement_group_create_with(
+    tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
+    const struct tdm_placement_group_options *options, int64_t timeout_ms,
+    tdm_placement_group **group_out);
+
+/* The group of that name, made by any process of the cluster, as one of its own: actors may be
+ * made in it, and it may be removed.  `name_space` NULL: the runtime's.  TDM_E_NOT_FOUND.
+ * Blocks for the answer, at most `timeout_ms`. */
+TDM_API tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space,
+                                            const char *name, int64_t timeout_ms,
+                                            tdm_placement_group **group_out);
+/* Inside an actor: the group it lies in, likewise.  TDM_E_NOT_FOUND outside of one. */
+TDM_API tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
+                                               tdm_placement_group **group_out);
+
 struct tdm_bundle_place {
     char node_id[33];
     uint32_t gpus_count;
@@ -49,10 +72,10 @@ TDM_API tdm_status tdm_placement_group_place(const tdm_placement_group *group, u
                                              struct tdm_bundle_place *place_out);
 TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group);
 
-/* Gives the resources back and kills the actors that still live on them.  Blocks until that is
- * so, at most `timeout_ms`.  The handle is freed in any case.  NULL is allowed. */
+/* Gives the resources and the name back and kills the actors that still live on them, whoever
+ * made them.  Blocks until that is so, at most `timeout_ms`.  TDM_OK if it is gone already.  The handle is freed in any case.  NULL is allowed. */
 TDM_API tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms);
-/* Frees the handle only: the group goes with its creator.  NULL is allowed. */
+/* Frees the handle only: the group goes with its creator, if it is not detached.  NULL is allowed. */
 TDM_API void tdm_placement_group_release(tdm_placement_group *group);
 
 #ifdef __cplusplus

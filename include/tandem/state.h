@@ -61,6 +61,9 @@ struct tdm_bundle_state {
 
 struct tdm_group_state {
     const char *id;
+    const char *name; /* "" for none */
+    const char *name_space;
+    int detached;
     uint32_t bundles_count;
     const struct tdm_bundle_state *bundles;
 };

@@ -7,6 +7,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -111,10 +112,10 @@ static void what_the_store_lost_of_a_group_is_written_again_once(void **state)
     reserve_world_lose(&world, &one);
     reserve_world_lose(&world, &two);
     reserve_world_join_again(&world, &one, "one", 1, NULL, 0);
-    assert_int_equal(reserve_world_group_again(&world, &group, false), TDM_E_AGAIN);
+    assert_int_equal(reserve_world_group_again(&world, false), TDM_E_AGAIN);
     reserve_world_join_again(&world, &two, "two", 1, NULL, 0);
     for (int i = 0; i < 2; i++) { /* fine if nothing is lost */
-        assert_int_equal(reserve_world_group_again(&world, &group, false), TDM_OK);
+        assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
     }
     assert_int_equal(reserve_world_group(&world, &other, 1, 1, TDM_PACK), TDM_E_AGAIN);
     assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
@@ -133,11 +134,98 @@ static void a_group_returns_without_the_node_that_does_not(void **state)
     reserve_world_lose(&world, &one);
     reserve_world_lose(&world, &two);
     reserve_world_join_again(&world, &one, "one", 1, NULL, 0);
-    assert_int_equal(reserve_world_group_again(&world, &group, true), TDM_OK);
+    assert_int_equal(reserve_world_group_again(&world, true), TDM_OK);
     reserve_world_join_again(&world, &two, "two", 1, NULL, 0); /* it finds what it holds */
     assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
     assert_int_equal(tdm__id_make(&group), TDM_OK);
     assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
+static tdm_status take_named(const char *name_space, const char *name)
+{
+    struct tdm__resources bundle = {.cpu = 0};
+    struct tdm__reserve_group request = {
+        .bundles = &bundle, .bundles_count = 1, .strategy = TDM_PACK, .detached = true};
+
+    assert_int_equal(tdm__id_make(&request.id), TDM_OK);
+    assert_int_equal(tdm__resources_add(&bundle, "GPU", 1), TDM_OK);
+    (void)snprintf(request.name_space, sizeof(request.name_space), "%s", name_space);
+    (void)snprintf(request.name, sizeof(request.name), "%s", name);
+    return reserve_world_group_by(&world, &request);
+}
+
+static void a_name_is_of_one_group_until_it_is_gone(void **state)
+{
+    struct tdm__id held;
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 4);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    held = world.group.id;
+    assert_int_equal(take_named("mine", "stage"), TDM_E_EXISTS);
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_true(tdm__id_equal(&world.group.id, &held));
+    assert_true(world.group.detached);
+    assert_int_equal(reserve_world_find_group(&world, "yours", "stage"), TDM_E_NOT_FOUND);
+    for (int i = 0; i < 2; i++) { /* fine if it is gone already */
+        assert_int_equal(reserve_world_ungroup(&world, &held), TDM_OK);
+    }
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(reserve_world_ungroup(&world, &held), TDM_OK); /* not the later one's */
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_OK);
+}
+
+static void a_closed_group_takes_no_actor_and_is_not_found(void **state)
+{
+    struct tdm__reserve_actor request = {.class_name = "engine"};
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 1);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    request.group = world.group.id;
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reserve_world_close_group(&world, &request.group), TDM_OK);
+    }
+    assert_int_equal(reserve_world_take(&world, &request), TDM_E_NOT_FOUND);
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_E_AGAIN); /* its bundles are held yet */
+    assert_int_equal(reserve_world_ungroup(&world, &request.group), TDM_OK);
+    assert_int_equal(reserve_world_close_group(&world, &request.group), TDM_E_NOT_FOUND);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+}
+
+static void lose_store(const struct tdm__id *node, const struct tdm__id *of_group)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    reserve_world_forget(&world, tdm__store_key("group", of_group, key));
+    reserve_world_forget(&world, "group_name/mine/stage");
+    reserve_world_lose(&world, node);
+    reserve_world_join_again(&world, node, "one", 4, NULL, 0);
+}
+
+static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 4);
+    struct tdm__group_record lost;
+
+    (void)state;
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(tdm__group_record_copy(&world.group, &lost), TDM_OK);
+    lose_store(&node, &lost.id);
+    assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
+    assert_int_equal(take_named("mine", "stage"), TDM_E_EXISTS);
+    lose_store(&node, &lost.id);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK); /* on the second GPU */
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    tdm__group_record_fini(&world.group);
+    world.group = lost;
+    assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_false(tdm__id_equal(&world.group.id, &lost.id));
 }
 
 int main(void)
@@ -145,6 +233,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_group_takes_all_and_gives_all_back, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(a_name_is_of_one_group_until_it_is_gone, open_world,
+                                        close_world),
+        cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,

@@ -170,21 +170,59 @@ tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id
     for (uint32_t i = 0; i < bundles_count; i++) {
         assert_int_equal(tdm__resources_add(&bundles[i], "GPU", gpus_each), TDM_OK);
     }
-    return wait_for(world, tdm__reserve_group(world->loop, world->store, id, bundles,
-                                              bundles_count, strategy,
+    return reserve_world_group_by(world, &(struct tdm__reserve_group){
+                                             .id = *id,
+                                             .bundles = bundles,
+                                             .bundles_count = bundles_count,
+                                             .strategy = strategy,
+                                         });
+}
+
+tdm_status reserve_world_group_by(struct reserve_world *world,
+                                  const struct tdm__reserve_group *request)
+{
+    return wait_for(world, tdm__reserve_group(world->loop, world->store, request,
                                               tdm__deadline_in(PATIENCE), on_grouped, world));
 }
 
-tdm_status reserve_world_group_again(struct reserve_world *world, const struct tdm__id *id,
-                                     bool without_lost)
+tdm_status reserve_world_find_group(struct reserve_world *world, const char *name_space,
+                                    const char *name)
+{
+    struct tdm__find_group question = {0};
+
+    (void)snprintf(question.name_space, sizeof(question.name_space), "%s", name_space);
+    (void)snprintf(question.name, sizeof(question.name), "%s", name);
+    return wait_for(world, tdm__find_group(world->loop, world->store, &question,
+                                           tdm__deadline_in(PATIENCE), on_grouped, world));
+}
+
+static void on_group_closed(void *arg, tdm_status status, const char *detail,
+                            const struct tdm__group_record *group,
+                            const struct tdm__nodes_snapshot *nodes)
+{
+    (void)nodes;
+    on_done(arg, status == TDM_OK && group == NULL ? TDM_E_NOT_FOUND : status, detail);
+}
+
+tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id)
+{
+    return wait_for(world,
+                    tdm__close_group(world->loop, world->store, id, tdm__deadline_in(PATIENCE),
+                                     on_group_closed, world));
+}
+
+tdm_status reserve_world_group_again(struct reserve_world *world, bool without_lost)
 {
     return wait_for(world, tdm__reserve_group_again(
-                               world->loop, world->store, id, &world->group, without_lost,
+                               world->loop, world->store, &world->group, without_lost,
                                tdm__deadline_in(PATIENCE), on_done, world));
 }
 
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id)
 {
-    return wait_for(world, tdm__release_group(world->loop, world->store, id,
+    struct tdm__group_record group = world->group;
+
+    group.id = *id; /* with the name of the last one, which no other has */
+    return wait_for(world, tdm__release_group(world->loop, world->store, &group,
                                               tdm__deadline_in(PATIENCE), on_done, world));
 }

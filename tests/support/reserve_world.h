@@ -38,8 +38,13 @@ tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id
                                double gpus_each, uint32_t bundles_count,
                                enum tdm_placement_strategy strategy);
 /* The last group that reserve_world_group() made. */
-tdm_status reserve_world_group_again(struct reserve_world *world, const struct tdm__id *id,
-                                     bool without_lost);
+tdm_status reserve_world_group_again(struct reserve_world *world, bool without_lost);
+tdm_status reserve_world_group_by(struct reserve_world *world,
+                                  const struct tdm__reserve_group *request);
+tdm_status reserve_world_find_group(struct reserve_world *world, const char *name_space,
+                                    const char *name);
+/* TDM_E_NOT_FOUND when there is none. */
+tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id);
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id);
 
 #endif

@@ -531,6 +531,74 @@ TDM_ACTOR_CLASS(mortal, .state_bytes = sizeof(struct mortal), .construct = morta
                     {"mumble", mortal_mumble, NULL},
                 });
 
+/* ---- founder ---------------------------------------------------------------------------- */
+
+struct founder {
+    tdm_placement_group *groups[2];
+    tdm_actor *children[4];
+    uint32_t children_count;
+};
+
+static tdm_status founder_found(tdm_call *call, void *self)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_cpus = 1}, {.num_cpus = 1}};
+    static const struct tdm_placement_group_options options[2] = {
+        {.name = "founded", .detached = 1}, {.name = "founder's own"}};
+    struct founder *founder = self;
+
+    for (int i = 0; i < 2; i++) {
+        TDM_TRY(tdm_placement_group_create_with(tdm_runtime_current(), bundles, 2, &options[i],
+                                                PATIENCE_MS, &founder->groups[i]));
+    }
+    return tdm_call_reply(call, "");
+}
+
+static tdm_status founder_current(tdm_call *call, void *self)
+{
+    tdm_placement_group *group;
+    uint32_t count;
+
+    (void)self;
+    TDM_TRY(tdm_placement_group_current(tdm_runtime_current(), PATIENCE_MS, &group));
+    count = tdm_placement_group_bundles_count(group);
+    tdm_placement_group_release(group);
+    return tdm_call_reply(call, "i", (int64_t)count);
+}
+
+static tdm_status founder_child(tdm_call *call, void *self)
+{
+    struct founder *founder = self;
+    struct tdm_actor_options options = {0};
+    int64_t scheduling;
+    tdm_actor *child;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &scheduling));
+    options.scheduling = (enum tdm_scheduling)scheduling;
+    TDM_TRY(tdm_actor_create(tdm_runtime_current(), "founder", &options, &child, ""));
+    founder->children[founder->children_count++] = child;
+    TDM_TRY(tdm_actor_wait_ready(child, PATIENCE_MS));
+    return tdm_call_reply(call, "h", child);
+}
+
+static void founder_end(void *self)
+{
+    struct founder *founder = self;
+
+    for (uint32_t i = 0; i < founder->children_count; i++) {
+        tdm_actor_destroy(founder->children[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        tdm_placement_group_release(founder->groups[i]);
+    }
+}
+
+TDM_ACTOR_CLASS(founder, .state_bytes = sizeof(struct founder), .destruct = founder_end,
+                .methods = {
+                    {"found", founder_found, NULL},
+                    {"current", founder_current, NULL},
+                    {"child", founder_child, NULL},
+                });
+
 void cast_use(void)
 {
     world_use_tester();

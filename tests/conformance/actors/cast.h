@@ -38,7 +38,12 @@
  *   perish (i)      kills itself while it was restarted less often, then replies how often
  *   leave ()        exits in good order, after its reply
  *   breed (s, ?)    makes a mortal of that name, detached or not, and replies its pid
- *   mumble (s)      writes to stderr and kills itself */
+ *   mumble (s)      writes to stderr and kills itself
+ *
+ * founder: makes placement groups, and actors without saying where
+ *   found ()        a detached group "founded" and one "founder's own", of 2 bundles each
+ *   current ()      replies how many bundles the group has in which it lies
+ *   child (i)       replies a handle to a founder of its own, with that scheduling */
 void cast_use(void);
 
 #endif

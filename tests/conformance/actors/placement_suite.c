@@ -339,6 +339,158 @@ static void removing_a_group_ends_its_actors(void **state)
     stage_await_free("CPU", 8);
 }
 
+static tdm_status make_named(const char *name, int detached, tdm_placement_group **group_out)
+{
+    static const struct tdm_bundle bundles[2] = {{.num_cpus = 1}, {.num_cpus = 1}};
+    const struct tdm_placement_group_options options = {
+        .strategy = TDM_SPREAD, .name = name, .detached = detached};
+
+    return tdm_placement_group_create_with(stage_runtime(), bundles, 2, &options, PATIENCE_MS,
+                                           group_out);
+}
+
+static tdm_status find_named(const char *name_space, const char *name)
+{
+    tdm_placement_group *group;
+    tdm_status status =
+        tdm_placement_group_find(stage_runtime(), name_space, name, PATIENCE_MS, &group);
+
+    if (status == TDM_OK) {
+        tdm_placement_group_release(group);
+    }
+    return status;
+}
+
+static void a_group_may_have_a_name(void **state)
+{
+    tdm_placement_group *group;
+    tdm_placement_group *found;
+    tdm_placement_group *second;
+    tdm_actor *actor;
+
+    (void)state;
+    MUST(make_named("stage", 0, &group));
+    assert_int_equal(make_named("stage", 0, &second), TDM_E_EXISTS);
+    assert_int_equal(find_named("elsewhere", "stage"), TDM_E_NOT_FOUND);
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "stage", PATIENCE_MS, &found));
+    assert_int_equal(tdm_placement_group_bundles_count(found), 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_string_equal(place_of(found, i).node_id, place_of(group, i).node_id);
+    }
+    actor = make_plain(&(struct tdm_actor_options){.group = found, .bundle = 1, .num_cpus = 1});
+    assert_string_equal(about(actor).node_id, place_of(group, 1).node_id);
+    MUST(tdm_placement_group_remove(found, PATIENCE_MS)); /* whoever made it */
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+    assert_int_equal(find_named(NULL, "stage"), TDM_E_NOT_FOUND);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS)); /* gone already */
+    MUST(make_named("stage", 0, &group));                 /* the name is free */
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    stage_await_free("CPU", 8);
+}
+
+/* The founder is on the other node, if there is one: its group is removed from this one. */
+static void a_detached_group_outlives_its_creator(void **state)
+{
+    const struct tdm_group_state *groups;
+    struct tdm_actor_options there = {.labels = {stage_nodes() == 2 ? "side=second" : NULL}};
+    tdm_actor *founder = stage_make("founder", &there, NULL);
+    tdm_placement_group *group;
+    uint32_t count;
+    tdm_actor *actor;
+
+    (void)state;
+    MUST(stage_status(stage_call(founder, "found")));
+    MUST(find_named(NULL, "founder's own"));
+    stage_end(founder);
+    stage_await_free("CPU", 6); /* its own group is gone */
+    assert_int_equal(find_named(NULL, "founder's own"), TDM_E_NOT_FOUND);
+    MUST(tdm_placement_group_find(stage_runtime(), NULL, "founded", PATIENCE_MS, &group));
+    MUST(tdm_list_groups(stage_runtime(), PATIENCE_MS, &groups, &count));
+    assert_int_equal(count, 1);
+    assert_string_equal(groups[0].name, "founded");
+    assert_string_equal(groups[0].name_space, "default");
+    assert_int_equal(groups[0].detached, 1);
+    tdm_list_free(groups);
+    actor = make_plain(&(struct tdm_actor_options){.group = group, .num_cpus = 1});
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    assert_int_equal(stage_try(actor, "pid"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(actor);
+    stage_await_free("CPU", 8);
+}
+
+static tdm_actor *child_of(tdm_actor *parent, enum tdm_scheduling scheduling)
+{
+    tdm_ref *ref = stage_call_int(parent, "child", (int64_t)scheduling);
+    tdm_actor *child;
+
+    MUST(tdm_get(ref, PATIENCE_MS, "h", &child));
+    tdm_ref_release(ref);
+    return child;
+}
+
+static bool is_in_a_group(tdm_actor *actor)
+{
+    const struct tdm_actor_state *actors;
+    struct tdm_actor_info info = about(actor);
+    uint32_t count;
+    bool is_in = false;
+
+    MUST(tdm_list_actors(stage_runtime(), PATIENCE_MS, &actors, &count, NULL));
+    for (uint32_t i = 0; i < count; i++) {
+        is_in = is_in || (strcmp(actors[i].id, info.id) == 0 && actors[i].group[0] != '\0');
+    }
+    tdm_list_free(actors);
+    return is_in;
+}
+
+static void children_may_be_captured_by_the_group(void **state)
+{
+    struct tdm_actor_options options = {.bundle = 1, .capture_children = 1};
+    tdm_placement_group *group;
+    tdm_actor *family[3]; /* a parent, its child, and the child's */
+    tdm_actor *spread;
+
+    (void)state;
+    assert_int_equal(tdm_actor_create(stage_runtime(), "founder",
+                                      &(struct tdm_actor_options){.capture_children = 1},
+                                      &spread, ""),
+                     TDM_E_INVAL);
+    MUST(make_named(NULL, 0, &group));
+    options.group = group;
+    family[0] = stage_make("founder", &options, NULL);
+    assert_int_equal(stage_int(stage_call(family[0], "current")), 2);
+    family[1] = child_of(family[0], TDM_SCHEDULE_DEFAULT);
+    family[2] = child_of(family[1], TDM_SCHEDULE_DEFAULT);
+    assert_int_equal(stage_int(stage_call(family[2], "current")), 2);
+    spread = child_of(family[1], TDM_SCHEDULE_SPREAD); /* it says where */
+    assert_false(is_in_a_group(spread));
+    assert_int_equal(stage_try(spread, "current"), TDM_E_NOT_FOUND);
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(stage_try(family[i], "current"), TDM_E_ACTOR_DIED);
+        tdm_actor_destroy(family[i]);
+    }
+    tdm_actor_destroy(spread); /* it ends with its creator */
+}
+
+static void children_are_not_captured_unless_asked(void **state)
+{
+    tdm_placement_group *group;
+    tdm_actor *parent;
+    tdm_actor *child;
+
+    (void)state;
+    MUST(make_named(NULL, 0, &group));
+    parent = stage_make("founder", &(struct tdm_actor_options){.group = group}, NULL);
+    child = child_of(parent, TDM_SCHEDULE_DEFAULT);
+    assert_true(is_in_a_group(parent));
+    assert_false(is_in_a_group(child));
+    MUST(tdm_placement_group_remove(group, PATIENCE_MS));
+    tdm_actor_destroy(child);
+    tdm_actor_destroy(parent);
+}
+
 int conformance_placement(void)
 {
     const struct CMUnitTest tests[] = {
@@ -357,6 +509,10 @@ int conformance_placement(void)
         cmocka_unit_test(an_impossible_group_is_refused),
         cmocka_unit_test(what_a_bundle_never_holds_is_refused),
         cmocka_unit_test(removing_a_group_ends_its_actors),
+        cmocka_unit_test(a_group_may_have_a_name),
+        cmocka_unit_test(a_detached_group_outlives_its_creator),
+        cmocka_unit_test(children_may_be_captured_by_the_group),
+        cmocka_unit_test(children_are_not_captured_unless_asked),
     };
 
     return cmocka_run_group_tests_name("placement", tests, NULL, NULL);
