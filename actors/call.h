@@ -42,6 +42,7 @@ struct tdm_call {
     struct tdm__passed *passed;     /* … and then; counted */
     enum tdm__call_state state;
     bool placed; /* its arrival is over */
+    bool began;
     bool kept;
     bool answered;
     bool wants_items;

@@ -30,6 +30,7 @@ struct tdm__executor {
     bool ordered; /* a held call holds up the later ones of its caller */
     enum ending ending;
     uint32_t waiting_count; /* calls held or in line */
+    struct tdm__tally tally;
     uint64_t arrivals_count;
     uint32_t running_count; /* methods, on all threads */
     struct tdm__callers callers;
@@ -113,6 +114,7 @@ void tdm__executor_answer(tdm_call *call, const struct tdm__answer *answer)
     if (executor->on_answer != NULL) {
         executor->on_answer(executor->on_answer_arg, call, &altered);
     }
+    tdm__tally_answered(&executor->tally, call->method, call->began, altered.status == TDM_OK);
     if (call->answer_holds_count == 0) {
         send_answer(call, &altered);
     } else if (tdm__answer_keep(&altered, &call->held_answer) != TDM_OK) {
@@ -201,6 +203,8 @@ static void run_call(tdm_call *call)
 
     executor->waiting_count--;
     executor->running_count++;
+    call->began = true;
+    tdm__tally_began(&executor->tally, call->method);
     status = run_method(call);
     executor->running_count--;
     if (!call->answered && !call->kept) {
@@ -466,6 +470,7 @@ static tdm_status arrive(struct tdm__executor *executor, struct tdm__incoming *i
     caller->highest = sequence > caller->highest ? sequence : caller->highest;
     caller->calls_count++;
     executor->waiting_count++;
+    tdm__tally_arrived(&executor->tally, call->method);
     TAILQ_INSERT_TAIL(&executor->calls, call, all_link);
     attach(call, incoming);
     if (executor->on_arrival != NULL) {
@@ -652,6 +657,11 @@ uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor)
     return executor->waiting_count;
 }
 
+const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor)
+{
+    return &executor->tally;
+}
+
 bool tdm__executor_is_asynchronous(const struct tdm__executor *executor)
 {
     return executor->actor_class->asynchronous != 0;
@@ -736,6 +746,7 @@ tdm_status tdm__executor_create(const struct tdm__executor_options *options,
     executor->actor_class = options->actor_class;
     executor->self = options->self;
     tdm__method_index_init(&executor->methods, options->actor_class);
+    tdm__tally_init(&executor->tally, options->actor_class);
     tdm__callers_init(&executor->callers);
     TAILQ_INIT(&executor->calls);
     status = make_lanes(executor, options);

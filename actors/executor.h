@@ -4,6 +4,7 @@
 #define TDM_ACTORS_EXECUTOR_H
 
 #include "actors/answer.h"
+#include "actors/tally.h"
 
 #include <tandem/actor.h>
 
@@ -43,6 +44,8 @@ void tdm__executor_run(struct tdm__executor *executor);
 
 /* Calls that wait. */
 uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
+/* And all, by method. */
+const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor);
 
 /* The actor is to end.  `drain`: when all that has arrived is done, kept calls included; else
  * when the methods that run have returned, and the other calls fail with TDM_E_ACTOR_DIED. */

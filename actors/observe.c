@@ -106,13 +106,24 @@ static void write_spans(tdm_writer *writer)
     (void)pthread_mutex_unlock(&ring_lock);
 }
 
-bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length)
+static void write_calls(tdm_writer *writer, const struct tdm__tally *tally)
+{
+    if (tally == NULL) {
+        tdm_write_array(writer, 0);
+    } else {
+        tdm__tally_write(tally, writer);
+    }
+}
+
+bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length,
+                        const struct tdm__tally *tally)
 {
     const char *method = tdm__incoming_method(incoming);
     bool metrics = strcmp(method, "observe.metrics") == 0;
+    bool calls = strcmp(method, "observe.calls") == 0;
     tdm_writer *writer;
 
-    if (!metrics && strcmp(method, "observe.spans") != 0) {
+    if (!metrics && !calls && strcmp(method, "observe.spans") != 0) {
         return false;
     }
     if (tdm_writer_create(&writer) != TDM_OK) {
@@ -121,6 +132,8 @@ bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length)
     }
     if (metrics) {
         write_metrics(writer, queue_length);
+    } else if (calls) {
+        write_calls(writer, tally);
     } else {
         write_spans(writer);
     }

@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_OBSERVE_H
 #define TDM_ACTORS_OBSERVE_H
 
+#include "actors/tally.h"
 #include "runtime/observe/metrics.h"
 #include "runtime/rpc/rpc.h"
 
@@ -20,9 +21,10 @@ struct tdm__span {
 void tdm__span_begin(struct tdm__span *span, const struct tdm__incoming *incoming);
 void tdm__span_end(const struct tdm__span *span, tdm_status status);
 
-/* Answers the daemon's calls "observe.metrics" and "observe.spans"; false for any other.
- * `queue_length`: calls that wait. */
-bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length);
+/* Answers the daemon's calls "observe.metrics", "observe.spans" and "observe.calls"; false for
+ * any other.  `queue_length`: calls that wait; `tally` is NULL before there is an actor. */
+bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length,
+                        const struct tdm__tally *tally);
 
 /* What "observe.metrics" answers: (calls, failures, queue, sum of ns, [bucket …]). */
 struct tdm__actor_metrics {

@@ -219,6 +219,17 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
 
 /* ---- objects ---------------------------------------------------------------------------- */
 
+/* `missing_out` may be NULL. */
+static void tell_missing(const tdm_value *answer, struct tdm_list_missing *missing_out)
+{
+    if (missing_out != NULL) {
+        *missing_out = (struct tdm_list_missing){
+            .nodes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 1), 0),
+            .processes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 2), 0),
+            .rows = tdm_value_uint(tdm_value_at(answer, 3), 0)};
+    }
+}
+
 tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
                             const struct tdm_object_state **objects_out,
                             uint32_t *objects_count_out, struct tdm_list_missing *missing_out)
@@ -240,12 +251,49 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
     }
     *objects_out = objects;
     *objects_count_out = tdm_value_count(rows);
-    if (missing_out != NULL) {
-        *missing_out = (struct tdm_list_missing){
-            .nodes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 1), 0),
-            .processes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 2), 0),
-            .rows = tdm_value_uint(tdm_value_at(answer, 3), 0)};
+    tell_missing(answer, missing_out);
+    return TDM_OK;
+}
+
+/* ---- calls ------------------------------------------------------------------------------ */
+
+static void fill_calls(const tdm_value *row, struct tdm_calls_state *calls)
+{
+    *calls = (struct tdm_calls_state){.actor = tdm__row_text(row, "actor"),
+                                      .class_name = tdm__row_text(row, "class_name"),
+                                      .actor_name = tdm__row_text(row, "actor_name"),
+                                      .node_id = tdm__row_text(row, "node_id"),
+                                      .node_name = tdm__row_text(row, "node_name"),
+                                      .pid = tdm__row_number(row, "pid"),
+                                      .method = tdm__row_text(row, "method"),
+                                      .waiting = (uint64_t)tdm__row_number(row, "waiting"),
+                                      .running = (uint64_t)tdm__row_number(row, "running"),
+                                      .finished = (uint64_t)tdm__row_number(row, "finished"),
+                                      .failed = (uint64_t)tdm__row_number(row, "failed")};
+}
+
+tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
+                          const struct tdm_calls_state **calls_out, uint32_t *calls_count_out,
+                          struct tdm_list_missing *missing_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *answer;
+    const tdm_value *rows;
+    struct tdm_calls_state *calls;
+
+    TDM_TRY(ask(runtime, "calls", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler));
+    answer = tdm_document_root(document);
+    rows = tdm_value_at(answer, 0);
+    calls = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        fill_calls(tdm_value_at(rows, i), &calls[i]);
     }
+    *calls_out = calls;
+    *calls_count_out = tdm_value_count(rows);
+    tell_missing(answer, missing_out);
     return TDM_OK;
 }
 

@@ -64,6 +64,16 @@ static void serve_exit(struct tdm__worker *worker, struct tdm__incoming *incomin
     tdm__incoming_reply_pack(incoming, "");
 }
 
+static bool serve_observer(const struct tdm__worker *worker, struct tdm__incoming *incoming)
+{
+    const struct tdm__executor *executor = worker->executor;
+
+    return executor == NULL
+               ? tdm__observe_serve(incoming, 0, NULL)
+               : tdm__observe_serve(incoming, tdm__executor_waiting_count(executor),
+                                    tdm__executor_tally(executor));
+}
+
 static void serve(void *arg, struct tdm__incoming *incoming)
 {
     struct tdm__worker *worker = arg;
@@ -74,10 +84,7 @@ static void serve(void *arg, struct tdm__incoming *incoming)
                tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
         serve_exit(worker, incoming);
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
-               tdm__observe_serve(incoming,
-                                  worker->executor == NULL
-                                      ? 0
-                                      : tdm__executor_waiting_count(worker->executor))) {
+               serve_observer(worker, incoming)) {
         return;
     } else if (!tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,

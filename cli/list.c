@@ -261,6 +261,62 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
     return status;
 }
 
+/* ---- calls ------------------------------------------------------------------------------ */
+
+static json_t *calls_json(const struct tdm_calls_state *calls)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:I, s:I, s:I, s:I}", "actor",
+                     calls->actor, "class_name", calls->class_name, "actor_name",
+                     calls->actor_name, "node_id", calls->node_id, "node_name",
+                     calls->node_name, "pid", (json_int_t)calls->pid, "method", calls->method,
+                     "waiting", (json_int_t)calls->waiting, "running",
+                     (json_int_t)calls->running, "finished", (json_int_t)calls->finished,
+                     "failed", (json_int_t)calls->failed);
+}
+
+static void add_calls(struct tdm__table *table, const struct tdm_calls_state *calls)
+{
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, calls->actor);
+    tdm__table_add(table, "%s", calls->class_name);
+    tdm__table_add(table, "%s", calls->actor_name);
+    tdm__table_add(table, "%s", calls->method);
+    tdm__table_add(table, "%llu", (unsigned long long)calls->waiting);
+    tdm__table_add(table, "%llu", (unsigned long long)calls->running);
+    tdm__table_add(table, "%llu", (unsigned long long)calls->finished);
+    tdm__table_add(table, "%llu", (unsigned long long)calls->failed);
+}
+
+static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
+{
+    static const char *const titles[] = {"ACTOR",   "CLASS",    "NAME",   "METHOD", "WAITING",
+                                         "RUNNING", "FINISHED", "FAILED", NULL};
+    const struct tdm_calls_state *calls;
+    uint32_t count;
+    struct tdm_list_missing missing;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_calls(runtime, TDM__CLUSTER_MS, &calls, &count, &missing));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            add_calls(table, &calls[i]);
+            (void)json_array_append_new(array, calls_json(&calls[i]));
+        }
+        tdm__table_print(table, wish->as_json ? NULL : stdout);
+        if (wish->as_json) {
+            print_json(array);
+        } else {
+            json_decref(array);
+        }
+        tell_missing(&missing);
+    }
+    tdm_list_free(calls);
+    return status;
+}
+
 /* ---- nodes ------------------------------------------------------------------------------ */
 
 static void add_node(struct tdm__table *table, json_t *array, const struct tdm_node_state *node)
@@ -371,6 +427,7 @@ static int run(const struct tdm__words *words)
         const char *kind;
         tdm_status (*list)(tdm_runtime *runtime, const struct wish *wish);
     } kinds[] = {{"actors", list_actors},
+                 {"calls", list_calls},
                  {"objects", list_objects},
                  {"nodes", list_nodes},
                  {"groups", list_groups}};
@@ -389,17 +446,18 @@ static int run(const struct tdm__words *words)
                                 : tdm__command_failed(status);
     }
     (void)fprintf(stderr,
-                  "tandem: there is no list of \"%s\": actors, objects, nodes or groups\n",
+                  "tandem: there is no list of \"%s\": actors, calls, objects, nodes or groups\n",
                   words->rest[0]);
     return TDM__EXIT_USAGE;
 }
 
 const struct tdm__command tdm__command_list = {
     .name = "list",
-    .summary = "list actors, objects, nodes or groups of a running cluster",
-    .help = "usage: tandem list actors|objects|nodes|groups [--live] [--json] [--address "
+    .summary = "list actors, calls, objects, nodes or groups of a running cluster",
+    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--json] [--address "
             "ADDRESS]\n\n"
             "  actors     all that live, and the last ones that died, with the reason\n"
+            "  calls      of the actors that live, by method: how many wait, run, have ended\n"
             "  objects    values that others know, and large ones: where, and who holds them\n"
             "  nodes      with what they have, and how much of it is free\n"
             "  groups     placement groups, a line a bundle\n\n"

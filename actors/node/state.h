@@ -8,10 +8,11 @@
 struct actor_entry;
 
 /* Rows are maps, read by actors/state.c:
- *   "state.list" (kind)   of the whole cluster; kind: "actors", "objects", "nodes", "groups"
+ *   "state.list" (kind)   of the whole cluster; kind: "actors", "calls", "objects", "nodes",
+ *                         "groups"
  *                         answer: ([row …], nodes, and processes, that did not answer, rows
  *                         that were left out)
- *   "state.here" (kind)   of this node alone, actors or objects; answer: a part, ([row …],
+ *   "state.here" (kind)   of this node alone, actors, calls or objects; answer: a part, ([row …],
  *                         processes that did not answer, rows that were left out) */
 extern const struct tdm__service_ops tdm__state_service;
 
@@ -44,11 +45,12 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *record
 void tdm__state_write_groups(tdm_writer *writer, const struct tdm__record *records,
                              uint32_t records_count);
 
-/* ---- objects (state_objects.c) ---------------------------------------------------------- */
+/* ---- objects and calls (state_processes.c) ---------------------------------------------- */
 
 /* Asks the processes of this node for theirs: a part, or a failure, to fn(arg, …), once, maybe
  * before this returns and maybe while the node stops: `arg` outlives it. */
 typedef void tdm__state_part_fn(void *arg, tdm_status status, struct tdm_bytes part);
-void tdm__state_gather_objects(struct tdm__node *node, tdm__state_part_fn *fn, void *arg);
+void tdm__state_ask_processes(struct tdm__node *node, const char *kind, tdm__state_part_fn *fn,
+                              void *arg);
 
 #endif

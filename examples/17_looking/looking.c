@@ -1,4 +1,4 @@
-/* looking.c - what is in the cluster: nodes, actors dead and alive, placement groups. */
+/* looking.c - what is in the cluster: nodes, actors dead and alive, calls. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
 #include <string.h>
@@ -64,6 +64,22 @@ static void show_actors(tdm_runtime *runtime, const char *const *names, int name
     tdm_list_free(actors);
 }
 
+/* What has been asked of the engines that live: by method, and what became of it. */
+static void show_calls(tdm_runtime *runtime)
+{
+    const struct tdm_calls_state *calls;
+    uint32_t count;
+
+    TDM_CHECK(tdm_list_calls(runtime, 5000, &calls, &count, NULL));
+    for (uint32_t i = 0; i < count; i++) {
+        (void)printf("calls of \"%s\" of %s: %llu wait, %llu run, %llu have ended well\n",
+                     calls[i].method, calls[i].actor_name,
+                     (unsigned long long)calls[i].waiting, (unsigned long long)calls[i].running,
+                     (unsigned long long)calls[i].finished);
+    }
+    tdm_list_free(calls);
+}
+
 int main(void)
 {
     static const char *const names[] = {"engine/0", "engine/1"};
@@ -84,6 +100,14 @@ int main(void)
     show_nodes(runtime);
     TDM_CHECK(tdm_actor_kill(engines[1], 10000));
     show_actors(runtime, names, 2);
+    for (int i = 0; i < 3; i++) {
+        tdm_ref *ref;
+
+        TDM_CHECK(tdm_actor_call(engines[0], "nothing", &ref, ""));
+        TDM_CHECK(tdm_get(ref, 10000, ""));
+        tdm_ref_release(ref);
+    }
+    show_calls(runtime);
 
     tdm_actor_destroy(engines[0]);
     tdm_actor_destroy(engines[1]);

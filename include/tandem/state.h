@@ -1,4 +1,4 @@
-/* state.h - what is in the cluster: nodes, actors, objects, placement groups, as lists. */
+/* state.h - what is in the cluster: nodes, actors, calls, objects, placement groups. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_STATE_H
 #define TANDEM_STATE_H
@@ -92,6 +92,23 @@ struct tdm_object_state {
     uint32_t readers_count;   /* loans of it to processes that read it in place */
 };
 
+/* The calls of one method of one living actor, since its process began: each that has come to
+ * the actor is counted once.  What a caller keeps back, because an argument is not there yet,
+ * is not among them. */
+struct tdm_calls_state {
+    const char *actor; /* its id */
+    const char *class_name;
+    const char *actor_name; /* "" for none */
+    const char *node_id;
+    const char *node_name;
+    int64_t pid;
+    const char *method; /* "*": all that the class does not list */
+    uint64_t waiting;
+    uint64_t running;
+    uint64_t finished; /* answered well, also if the method goes on */
+    uint64_t failed;   /* answered with a failure, or canceled */
+};
+
 /* What a list lacks. */
 struct tdm_list_missing {
     uint32_t nodes;     /* that did not answer in time */
@@ -112,6 +129,11 @@ TDM_API tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
                                     const struct tdm_object_state **objects_out,
                                     uint32_t *objects_count_out,
                                     struct tdm_list_missing *missing_out);
+/* Each actor tells of its own, and has 1 s for it.  `missing_out` may be NULL. */
+TDM_API tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
+                                  const struct tdm_calls_state **calls_out,
+                                  uint32_t *calls_count_out,
+                                  struct tdm_list_missing *missing_out);
 /* Groups that hold their bundles. */
 TDM_API tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                    const struct tdm_group_state **groups_out,

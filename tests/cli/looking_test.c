@@ -238,6 +238,36 @@ static void objects_are_for_people_and_programs(void **state)
     assert_string_equal(said, "[]\n");
 }
 
+static void calls_are_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("counted");
+    const json_t *row = NULL;
+    json_t *rows;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(world_call(actor, "say", "something"), TDM_OK);
+    }
+    assert_int_equal(tandem("list calls"), 0);
+    assert_non_null(strstr(said, "METHOD  WAITING  RUNNING  FINISHED  FAILED"));
+    assert_int_equal(tandem("list calls --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *at = json_array_get(rows, i);
+
+        if (strcmp(json_string_value(json_object_get(at, "actor_name")), "counted") == 0) {
+            row = at;
+        }
+    }
+    assert_non_null(row);
+    assert_string_equal(json_string_value(json_object_get(row, "method")), "say");
+    assert_true(json_integer_value(json_object_get(row, "finished")) == 3);
+    assert_true(json_integer_value(json_object_get(row, "waiting")) == 0);
+    json_decref(rows);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
 static void logs_are_read_by_name_and_by_id(void **state)
 {
     tdm_actor *actor = make_speaker("talkative");
@@ -325,6 +355,7 @@ int main(void)
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(objects_are_for_people_and_programs),
+        cmocka_unit_test(calls_are_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
         cmocka_unit_test(without_a_node_it_says_how_to_name_one),

@@ -163,6 +163,67 @@ static void groups_are_listed_with_their_bundles(void **state)
     tdm_list_free(groups);
 }
 
+/* All zeros when it was never called. */
+static struct tdm_calls_state calls_of(const char *id, const char *method)
+{
+    const struct tdm_calls_state *calls;
+    struct tdm_calls_state found = {0};
+    uint32_t count;
+
+    MUST(tdm_list_calls(stage_runtime(), PATIENCE_MS, &calls, &count, NULL));
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(calls[i].actor, id) == 0 && strcmp(calls[i].method, method) == 0) {
+            found = calls[i];
+        }
+    }
+    tdm_list_free(calls);
+    return found; /* its texts are gone */
+}
+
+static void expect_calls(const struct tdm_calls_state *calls, uint64_t waiting,
+                         uint64_t running, uint64_t finished, uint64_t failed)
+{
+    assert_int_equal(calls->waiting, waiting);
+    assert_int_equal(calls->running, running);
+    assert_int_equal(calls->finished, finished);
+    assert_int_equal(calls->failed, failed);
+}
+
+/* Two may meet at once, and wait for a third. */
+static void calls_are_listed_by_method_and_state(void **state)
+{
+    tdm_actor *crowd = stage_make("grouped_crowd", NULL, NULL);
+    struct tdm_calls_state calls;
+    struct tdm_actor_info info;
+    uint64_t looks = 0;
+    tdm_ref *refs[4];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        refs[i] = stage_call_int(crowd, "meet", 3);
+    }
+    do {
+        looks++;
+    } while (stage_int(stage_call(crowd, "here")) < 2);
+    tdm_actor_describe(crowd, &info);
+    assert_int_equal(stage_try(crowd, "nonsense"), TDM_E_NOT_FOUND); /* no method's call */
+    calls = calls_of(info.id, "meet");
+    expect_calls(&calls, 2, 2, 0, 0);
+    assert_int_equal(calls.pid, info.pid);
+    MUST(tdm_cancel(refs[3], 0));
+    assert_int_equal(stage_int(stage_call(crowd, "here")), 2);
+    calls = calls_of(info.id, "meet");
+    expect_calls(&calls, 1, 2, 0, 1);
+    calls = calls_of(info.id, "here");
+    expect_calls(&calls, 0, 0, looks + 1, 0);
+    for (int i = 0; i < 4; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    stage_end(crowd);
+    calls = calls_of(info.id, "meet");
+    expect_calls(&calls, 0, 0, 0, 0);
+}
+
 static void a_handle_describes_its_actor(void **state)
 {
     const struct tdm_actor_options options = {.name = "known", .num_gpus = 1};
@@ -189,6 +250,7 @@ int conformance_looking(void)
         cmocka_unit_test(one_that_waits_is_listed_with_what_it_waits_for),
         cmocka_unit_test(nodes_are_listed_with_what_is_free),
         cmocka_unit_test(groups_are_listed_with_their_bundles),
+        cmocka_unit_test(calls_are_listed_by_method_and_state),
         cmocka_unit_test(a_handle_describes_its_actor),
     };
 
