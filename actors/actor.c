@@ -103,6 +103,7 @@ static void use_options(struct tdm__link *link, const struct tdm_actor_options *
     if (options != NULL) {
         link->max_task_retries = options->max_task_retries;
         link->max_pending_calls = options->max_pending_calls;
+        link->out_of_order = options->allow_out_of_order != 0;
         link->may_be_another = options->get_if_exists != 0;
     }
 }

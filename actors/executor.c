@@ -724,7 +724,8 @@ static tdm_status make_lanes(struct tdm__executor *executor,
 
     executor->threaded =
         actor_class->asynchronous == 0 && (has_groups || default_limit(options) > 1);
-    executor->ordered = actor_class->asynchronous == 0 && !executor->threaded;
+    executor->ordered =
+        actor_class->asynchronous == 0 && !executor->threaded && !options->out_of_order;
     TDM_TRY(add_lane(executor, "default", default_limit(options)));
     TDM_TRY(add_groups(executor));
     for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {

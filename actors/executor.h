@@ -25,6 +25,7 @@ struct tdm__executor_options {
     struct tdm__loop *loop; /* borrowed, as all of these */
     const struct tdm_actor_class *actor_class;
     void *self;
+    bool out_of_order;        /* also where methods run one at a time */
     uint32_t max_concurrency; /* of the default group; 0: 1, or 1,000 where asynchronous */
 };
 

@@ -18,7 +18,8 @@
  *   DEAD       it ended; every call fails at once with `death`
  *
  * A call leaves only when the references among its arguments are done; those made after it wait
- * behind it, so that the order of calls is the order of the caller. */
+ * behind it, so that the order of calls is the order of the caller, unless the actor was made
+ * without one. */
 enum tdm__link_state { TDM__LINK_CREATING, TDM__LINK_OPEN, TDM__LINK_ASKING, TDM__LINK_DEAD };
 
 /* The call, without a sequence, that only acknowledges: its answer interests nobody. */
@@ -55,6 +56,7 @@ struct tdm__link {
     /* The options that callers of the creator's process share; others have none. */
     int32_t max_task_retries;
     uint32_t max_pending_calls;
+    bool out_of_order;
 
     /* traffic.c */
     struct tdm__outgoings waiting; /* made, to be sent in this order */

@@ -88,6 +88,7 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
                                 ? tdm__deadline_in(options->timeout_ms)
                                 : TDM__NEVER;
     outgoing->retries_left = retries_of(link, options);
+    outgoing->retries_failures = options != NULL && options->retry_failures != 0;
     status = make_refs(outgoing, refs_count);
     if (status != TDM_OK) {
         tdm__outgoing_settle(outgoing, status, "", NULL);

@@ -31,7 +31,8 @@ struct tdm__outgoing {
     int64_t made_ms;
     int64_t deadline_ms;
     int32_t retries_left; /* -1: without end */
-    bool is_pending;      /* counted by its link */
+    bool retries_failures;
+    bool is_pending; /* counted by its link */
     bool flying;
     bool settled;        /* the results are there, or nobody wants them */
     size_t size_bytes;   /* of this memory */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONCURRENCY_MAX = 100000, FIELDS = 25 };
+enum { CONCURRENCY_MAX = 100000, FIELDS = 26 };
 
 /* Copies a text of 0 … room-1 bytes; NULL is "". */
 static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
@@ -178,6 +178,7 @@ static tdm_status set_limits(struct tdm__actor_spec *spec,
     spec->max_restarts = options->max_restarts;
     spec->max_task_retries = options->max_task_retries;
     spec->max_concurrency = options->max_concurrency;
+    spec->allow_out_of_order = options->allow_out_of_order != 0;
     spec->max_pending_calls = options->max_pending_calls;
     return TDM_OK;
 }
@@ -307,6 +308,7 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     tdm_write_uint(writer, spec->max_concurrency);
     tdm_write_uint(writer, spec->max_pending_calls);
     tdm_write_bool(writer, spec->captures_children);
+    tdm_write_bool(writer, spec->allow_out_of_order);
 }
 
 static tdm_status read_id(const tdm_value *value, const char *what, struct tdm__id *id)
@@ -376,6 +378,7 @@ static tdm_status read_spec(const tdm_value *value, struct tdm__actor_spec *spec
     read_limits(value, spec);
     spec->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 7), 0);
     spec->captures_children = tdm_value_bool(tdm_value_at(value, 24), 0) != 0;
+    spec->allow_out_of_order = tdm_value_bool(tdm_value_at(value, 25), 0) != 0;
     for (uint32_t i = 0; i < tdm_value_count(environment); i++) {
         TDM_TRY(add_environment(spec, tdm_value_string(tdm_value_at(environment, i), "")));
     }

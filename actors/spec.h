@@ -34,6 +34,7 @@ struct tdm__actor_spec {
     bool keep_visible_devices;
     bool detached;
     bool get_if_exists;
+    bool allow_out_of_order;
     int32_t max_restarts;       /* -1: without end */
     int32_t max_task_retries;   /* likewise */
     uint32_t max_concurrency;   /* 0: the class's default */

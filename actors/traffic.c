@@ -145,6 +145,31 @@ static void on_pulled(void *arg, tdm_status status, const char *detail,
     take_answer(outgoing, outgoing->pulled_id, status, detail, document);
 }
 
+/* The actor has answered with a failure: is the call made again? */
+static bool is_worth_another_try(const struct tdm__outgoing *outgoing, tdm_status status)
+{
+    bool is_final = status == TDM_OK || status == TDM_E_CANCELED || status == TDM_E_TIMEOUT ||
+                    status == TDM_E_ACTOR_DIED;
+
+    return outgoing->retries_failures && outgoing->retries_left != 0 && !is_final &&
+           !outgoing->settled && outgoing->stream == NULL;
+}
+
+/* As a new call: under its old number the actor would give its old answer. */
+static void try_again(struct tdm__outgoing *outgoing)
+{
+    struct tdm__link *link = outgoing->link;
+
+    take_out(outgoing);
+    outgoing->sequence = 0;
+    outgoing->retries_left -= outgoing->retries_left > 0 ? 1 : 0;
+    TAILQ_INSERT_HEAD(&link->waiting, outgoing, entry);
+    link->holders_count++;
+    tdm__traffic_pump(link);
+    tdm__links_pump(link->runtime);
+    tdm__link_release(link);
+}
+
 static void on_reply(void *arg, struct tdm__reply *reply)
 {
     struct tdm__outgoing *outgoing = arg;
@@ -159,6 +184,10 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         return; /* what became of the actor decides */
     }
     link->lost_since_ms = 0;
+    if (is_worth_another_try(outgoing, status)) {
+        try_again(outgoing);
+        return;
+    }
     if (status == TDM_OK && tdm__is_offer(reply->packed)) {
         outgoing->pulled_id = call_id;
         status = tdm__pull_start(link->runtime, link->conn, reply->packed, on_pulled, outgoing,
@@ -323,17 +352,25 @@ static tdm_status send_call(struct tdm__outgoing *outgoing)
     return tdm__conn_call(link->conn, &request, on_reply, outgoing, &outgoing->call_id);
 }
 
+/* The next that may leave; NULL if it, or each of them, waits for an argument. */
+static struct tdm__outgoing *first_ready(const struct tdm__link *link)
+{
+    struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->waiting);
+
+    while (outgoing != NULL && !is_ready(outgoing)) {
+        link->runtime->calls_blocked = true;
+        outgoing = link->out_of_order ? TAILQ_NEXT(outgoing, entry) : NULL;
+    }
+    return outgoing;
+}
+
 void tdm__traffic_pump(struct tdm__link *link)
 {
-    while (link->state == TDM__LINK_OPEN && !TAILQ_EMPTY(&link->waiting)) {
-        struct tdm__outgoing *outgoing = TAILQ_FIRST(&link->waiting);
-        tdm_status status;
+    struct tdm__outgoing *outgoing;
 
-        if (!is_ready(outgoing)) {
-            link->runtime->calls_blocked = true;
-            return;
-        }
-        status = send_call(outgoing);
+    while (link->state == TDM__LINK_OPEN && (outgoing = first_ready(link)) != NULL) {
+        tdm_status status = send_call(outgoing);
+
         if (status != TDM_OK) {
             finish(outgoing, status, tdm_error_detail(), NULL);
             continue;

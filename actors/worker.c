@@ -142,6 +142,8 @@ static tdm_status make_executor(struct tdm__worker *worker)
     struct tdm__executor_options options = {.loop = worker->runtime->loop,
                                             .actor_class = worker->actor_class,
                                             .self = worker->self,
+                                            .out_of_order =
+                                                worker->bootstrap.spec->allow_out_of_order,
                                             .max_concurrency =
                                                 worker->bootstrap.spec->max_concurrency};
 

@@ -95,6 +95,49 @@ static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
     }
 }
 
+/* As a new call, whose second answer may be lost as any other's. */
+static void a_failure_that_may_is_tried_again_under_a_new_number(void **state)
+{
+    const struct tdm_call_options options = {.max_retries = 2, .retry_failures = 1};
+    tdm_ref *refs[2];
+
+    (void)state;
+    peer_found(&peer);
+    refs[0] = peer_call(&peer, 0, &options);
+    refs[1] = peer_call(&peer, 1, NULL);
+    peer_hold(&peer, 2);
+    peer_fail(&peer, 0, TDM_E_METHOD, "not yet");
+    peer_hold(&peer, 2);
+    assert_int_equal(peer.runs[2].number, 0);
+    assert_int_equal(peer.runs[2].sequence, 3);
+    peer_cut(&peer);
+    peer_hold(&peer, 2);
+    assert_int_equal(peer.runs_count, 3);
+    peer_answer(&peer, 0);
+    expect_result(refs[1], 1);
+    peer_fail(&peer, 0, TDM_E_METHOD, "still not");
+    peer_hold(&peer, 1);
+    peer_fail(&peer, 0, TDM_E_METHOD, "the last time");
+    expect_failure(refs[0], TDM_E_METHOD, "the last time");
+    assert_int_equal(peer.runs_count, 4);
+}
+
+static void a_canceled_call_is_not_tried_again(void **state)
+{
+    const struct tdm_call_options options = {.max_retries = -1, .retry_failures = 1};
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    ref = peer_call(&peer, 0, &options);
+    peer_hold(&peer, 1);
+    assert_int_equal(tdm_cancel(ref, 0), TDM_OK);
+    peer_fail(&peer, 0, TDM_E_METHOD, "too late");
+    peer_settle(&peer);
+    expect_failure(ref, TDM_E_CANCELED, "");
+    assert_int_equal(peer.runs_count, 1);
+}
+
 static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **state)
 {
     char address[sizeof(peer.address)];
@@ -494,6 +537,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TRAFFIC_TEST(calls_wait_for_their_actor_and_keep_their_order),
         TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
+        TRAFFIC_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
+        TRAFFIC_TEST(a_canceled_call_is_not_tried_again),
         TRAFFIC_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
         TRAFFIC_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
         TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),

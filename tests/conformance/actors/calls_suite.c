@@ -41,6 +41,26 @@ static void a_call_that_waits_for_its_argument_keeps_its_place(void **state)
     stage_end(desk);
 }
 
+static void calls_may_pass_one_that_waits_where_the_actor_allows_it(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *actor =
+        stage_make("tester", &(struct tdm_actor_options){.allow_out_of_order = 1}, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_ref *held;
+
+    (void)state;
+    MUST(tdm_actor_call(actor, "add", &held, "r", question));
+    for (int64_t i = 1; i <= 3; i++) { /* those that wait for nothing keep their order */
+        assert_int_equal(stage_int(stage_call_int(actor, "add", 1)), i);
+    }
+    MUST(stage_status(stage_call_int(desk, "answer", 7)));
+    assert_int_equal(stage_int(held), 10);
+    tdm_ref_release(question);
+    stage_end(actor);
+    stage_end(desk);
+}
+
 static void callers_do_not_wait_for_one_another(void **state)
 {
     tdm_actor *desk = stage_make("desk", NULL, NULL);
@@ -433,6 +453,7 @@ int conformance_calls(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_of_one_caller_run_in_the_order_made),
         cmocka_unit_test(a_call_that_waits_for_its_argument_keeps_its_place),
+        cmocka_unit_test(calls_may_pass_one_that_waits_where_the_actor_allows_it),
         cmocka_unit_test(callers_do_not_wait_for_one_another),
         cmocka_unit_test(a_method_waits_for_another_actor_and_nothing_runs_meanwhile),
         cmocka_unit_test(a_result_nobody_wants_is_dropped_and_the_call_still_runs),

@@ -531,6 +531,36 @@ TDM_ACTOR_CLASS(mortal, .state_bytes = sizeof(struct mortal), .construct = morta
                     {"mumble", mortal_mumble, NULL},
                 });
 
+/* ---- stumbler --------------------------------------------------------------------------- */
+
+struct stumbler {
+    int64_t runs;
+};
+
+static tdm_status stumbler_stumble(tdm_call *call, void *self)
+{
+    struct stumbler *stumbler = self;
+    int64_t every;
+
+    TDM_TRY(tdm_call_unpack(call, "i", &every));
+    stumbler->runs++;
+    if (stumbler->runs % every != 0) {
+        return tdm_fail(TDM_E_METHOD, "stumbled the %d. time", (int)stumbler->runs);
+    }
+    return tdm_call_reply(call, "i", stumbler->runs);
+}
+
+static tdm_status stumbler_runs(tdm_call *call, void *self)
+{
+    return tdm_call_reply(call, "i", ((struct stumbler *)self)->runs);
+}
+
+TDM_ACTOR_CLASS(stumbler, .state_bytes = sizeof(struct stumbler),
+                .methods = {
+                    {"stumble", stumbler_stumble, NULL},
+                    {"runs", stumbler_runs, NULL},
+                });
+
 /* ---- founder ---------------------------------------------------------------------------- */
 
 struct founder {

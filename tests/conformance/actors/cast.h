@@ -40,6 +40,10 @@
  *   breed (s, ?)    makes a mortal of that name, detached or not, and replies its pid
  *   mumble (s)      writes to stderr and kills itself
  *
+ * stumbler
+ *   stumble (i)     fails, but for every i-th time; then replies how often it has run
+ *   runs ()         replies how often that was
+ *
  * founder: makes placement groups, and actors without saying where
  *   found ()        a detached group "founded" and one "founder's own", of 2 bundles each
  *   current ()      replies how many bundles the group has in which it lies
