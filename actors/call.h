@@ -34,6 +34,7 @@ struct tdm_call {
     const struct tdm_method_entry *method;
     struct tdm__incoming *incoming; /* NULL once the answer has left */
     uint64_t sequence;
+    uint64_t number; /* no other call of this actor has it: children.h */
     int64_t deadline_ms;
     tdm_document *document; /* owned */
     const tdm_value *arguments;
@@ -55,6 +56,11 @@ struct tdm_call {
     uint32_t answer_holds_count;
     struct tdm__kept_answer *held_answer; /* owned */
 };
+
+static inline bool tdm__call_is_in_line(const tdm_call *call)
+{
+    return call->state == TDM__CALL_HELD || call->state == TDM__CALL_WAITING;
+}
 
 /* Runs the constructor, if there is one. */
 tdm_status tdm__call_construct(struct tdm__loop *loop,

@@ -218,7 +218,7 @@ static tdm_status kill_process(struct tdm__link *link)
     return status;
 }
 
-tdm_status tdm_cancel(tdm_ref *ref, int force)
+tdm_status tdm_cancel(tdm_ref *ref, int how)
 {
     struct tdm__outgoing *outgoing;
     struct tdm__link *link;
@@ -237,8 +237,8 @@ tdm_status tdm_cancel(tdm_ref *ref, int force)
     link = outgoing->link;
     link->holders_count++;
     flying = outgoing->flying;
-    tdm__traffic_cancel(outgoing);
-    if (force && flying) {
+    tdm__traffic_cancel(outgoing, (how & TDM_CANCEL_CHILDREN) != 0);
+    if ((how & TDM_CANCEL_FORCE) != 0 && flying) {
         status = kill_process(link);
     }
     tdm__link_release(link);

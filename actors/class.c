@@ -123,3 +123,14 @@ const char *tdm__class_methods_text(const struct tdm_actor_class *actor_class, c
     }
     return text;
 }
+
+/* FNV-1a: two groups of one class would have to be named for it to collide. */
+uint32_t tdm__concurrency_group_number(const char *name)
+{
+    uint32_t hash = 2166136261U;
+
+    for (const char *byte = name; *byte != '\0'; byte++) {
+        hash = (hash ^ (uint8_t)*byte) * 16777619U;
+    }
+    return hash == 0 ? 1 : hash;
+}

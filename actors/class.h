@@ -21,6 +21,8 @@ void tdm__method_index_init(struct tdm__method_index *index,
 /* The one for any name, if it is none of the others; NULL without one. */
 const struct tdm_method_entry *tdm__method_find(const struct tdm__method_index *index,
                                                 const char *name);
+/* What a call says for the name of a concurrency group; never 0. */
+uint32_t tdm__concurrency_group_number(const char *name);
 /* "counter, engine" for messages: those of this program and its libraries, Tandem's own left
  * out; cut where the room ends. */
 const char *tdm__classes_text(char *text, size_t text_bytes);

@@ -4,6 +4,7 @@
 
 #include "actors/call.h"
 #include "actors/caller.h"
+#include "actors/children.h"
 #include "actors/class.h"
 #include "actors/lane.h"
 #include "actors/objects/large.h"
@@ -182,6 +183,7 @@ static tdm_status run_method(tdm_call *call)
 {
     struct tdm__loop *loop = call->loop;
     struct tdm__span span;
+    uint64_t outer;
     uint32_t depth;
     tdm_status status;
 
@@ -189,7 +191,9 @@ static tdm_status run_method(tdm_call *call)
     tdm__error_clear(); /* a method that fails silently has no detail */
     tdm__span_begin(&span, call->incoming);
     depth = tdm__loop_let_go(loop);
+    outer = tdm__children_of(call->number);
     status = call->method->run(call, call->executor->self);
+    (void)tdm__children_of(outer);
     tdm__span_end(&span, status);
     tdm__loop_take_back(loop, depth);
     return status;
@@ -274,11 +278,6 @@ static void drop(tdm_call *call, tdm_status status, const char *detail)
     call_settle(call);
 }
 
-static bool is_in_line(const tdm_call *call)
-{
-    return call->state == TDM__CALL_HELD || call->state == TDM__CALL_WAITING;
-}
-
 void tdm__executor_hold(tdm_call *call)
 {
     TDM_ASSERT(call->state == TDM__CALL_HELD);
@@ -324,9 +323,12 @@ static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
     tdm_call *call = arg;
 
     switch (notice) {
+    case TDM__NOTICE_CANCEL_CHILDREN:
+        tdm__children_cancel(tdm_runtime_current(), call->number);
+        /* fall through */
     case TDM__NOTICE_CANCEL:
         atomic_store_explicit(&call->canceled, true, memory_order_relaxed);
-        if (is_in_line(call)) {
+        if (tdm__call_is_in_line(call)) {
             drop(call, TDM_E_CANCELED, "it was canceled before it began");
         }
         break;
@@ -419,15 +421,31 @@ static tdm_status may_queue(struct tdm__executor *executor, const struct tdm__ca
     return sequence == 0 ? TDM_OK : tdm__caller_has_room(&executor->callers, caller);
 }
 
+/* The method's own, or the one that the call asks for. */
+static tdm_status lane_for(struct tdm__executor *executor,
+                           const struct tdm_method_entry *method, uint32_t group,
+                           struct tdm__lane **lane_out)
+{
+    *lane_out = group == 0 ? executor->lane_of_method[method - executor->actor_class->methods]
+                           : tdm__lane_numbered(executor->lanes, executor->lanes_count, group);
+    return *lane_out != NULL ? TDM_OK
+                             : tdm__fail(TDM_E_NOT_FOUND,
+                                         "class %s has not the concurrency group of this call",
+                                         executor->actor_class->name);
+}
+
 static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller *caller,
                               struct tdm__incoming *incoming, tdm_call **call_out)
 {
     const char *name = tdm__incoming_method(incoming);
     const struct tdm_method_entry *method = tdm__method_find(&executor->methods, name);
     char methods[METHODS_TEXT_BYTES];
+    struct tdm__lane *lane;
     tdm_call *call;
 
-    if (method == NULL) {
+    if (method != NULL) {
+        TDM_TRY(lane_for(executor, method, tdm__incoming_group(incoming), &lane));
+    } else {
         return tdm__fail(
             TDM_E_NOT_FOUND, "class %s has no method \"%s\"; it has: %s",
             executor->actor_class->name, name,
@@ -441,7 +459,8 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller
     call->executor = executor;
     call->caller = caller;
     call->method = method;
-    call->lane = executor->lane_of_method[method - executor->actor_class->methods];
+    call->number = executor->arrivals_count;
+    call->lane = lane;
     call->sequence = tdm__incoming_sequence(incoming);
     call->deadline_ms = tdm__incoming_deadline(incoming);
     call->wants_items = tdm__incoming_wants_items(incoming);
@@ -603,7 +622,7 @@ static void fail_all(struct tdm__executor *executor)
     TAILQ_FOREACH(call, &executor->calls, all_link)
     {
         call->is_loose = true;
-        if (is_in_line(call)) {
+        if (tdm__call_is_in_line(call)) {
             leave_line(call);
             answer_failure(call, TDM_E_ACTOR_DIED,
                            "the actor ended before it came to this call");
@@ -702,18 +721,16 @@ static tdm_status add_groups(struct tdm__executor *executor)
 static tdm_status find_lane(struct tdm__executor *executor,
                             const struct tdm_method_entry *method, struct tdm__lane **lane_out)
 {
-    *lane_out = &executor->lanes[0];
-    if (method->concurrency_group == NULL) {
-        return TDM_OK;
-    }
-    for (uint32_t i = 1; i < executor->lanes_count; i++) {
-        if (strcmp(executor->lanes[i].name, method->concurrency_group) == 0) {
-            *lane_out = &executor->lanes[i];
-            return TDM_OK;
-        }
-    }
-    return tdm__fail(TDM_E_INVAL, "class %s: method \"%s\" is in a group \"%s\" it has not",
-                     executor->actor_class->name, method->name, method->concurrency_group);
+    const char *group = method->concurrency_group;
+
+    *lane_out = group == NULL ? &executor->lanes[0]
+                              : tdm__lane_numbered(executor->lanes, executor->lanes_count,
+                                                   tdm__concurrency_group_number(group));
+    return *lane_out != NULL
+               ? TDM_OK
+               : tdm__fail(TDM_E_INVAL,
+                           "class %s: method \"%s\" is in a group \"%s\" it has not",
+                           executor->actor_class->name, method->name, group);
 }
 
 static tdm_status make_lanes(struct tdm__executor *executor,

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/lane.h"
 
+#include "actors/class.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -190,6 +191,16 @@ static void work_came(struct tdm__lane *lane)
     } else {
         tdm__loop_wake(lane->loop);
     }
+}
+
+struct tdm__lane *tdm__lane_numbered(struct tdm__lane *lanes, uint32_t count, uint32_t number)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (tdm__concurrency_group_number(lanes[i].name) == number) {
+            return &lanes[i];
+        }
+    }
+    return NULL;
 }
 
 void tdm__lane_open(struct tdm__lane *lane)

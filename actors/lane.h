@@ -27,6 +27,9 @@ struct tdm__lane {
 void tdm__lane_init(struct tdm__lane *lane, struct tdm__loop *loop, const char *name,
                     uint32_t limit, bool has_threads, void (*run)(tdm_call *call));
 
+/* The one of `count` whose name has that number (class.h); or NULL. */
+struct tdm__lane *tdm__lane_numbered(struct tdm__lane *lanes, uint32_t count, uint32_t number);
+
 /* From now on calls run. */
 void tdm__lane_open(struct tdm__lane *lane);
 

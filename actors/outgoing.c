@@ -3,6 +3,8 @@
 #include "actors/outgoing.h"
 
 #include "actors/arguments.h"
+#include "actors/children.h"
+#include "actors/class.h"
 #include "actors/link.h"
 #include "actors/objects/pull.h"
 #include "actors/stream.h"
@@ -88,6 +90,10 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
                                 ? tdm__deadline_in(options->timeout_ms)
                                 : TDM__NEVER;
     outgoing->retries_left = retries_of(link, options);
+    outgoing->parent = tdm__children_parent();
+    if (options != NULL && options->concurrency_group != NULL) {
+        outgoing->group = tdm__concurrency_group_number(options->concurrency_group);
+    }
     outgoing->retries_failures = options != NULL && options->retry_failures != 0;
     status = make_refs(outgoing, refs_count);
     if (status != TDM_OK) {

@@ -31,6 +31,8 @@ struct tdm__outgoing {
     int64_t made_ms;
     int64_t deadline_ms;
     int32_t retries_left; /* -1: without end */
+    uint64_t parent;      /* whose method made it: children.h */
+    uint32_t group;       /* number of its concurrency group; 0: the method's own */
     bool retries_failures;
     bool is_pending; /* counted by its link */
     bool flying;

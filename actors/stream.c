@@ -175,7 +175,7 @@ void tdm_stream_destroy(tdm_stream *stream)
     TDM__ENTER(stream->runtime == tdm_runtime_current() ? stream->runtime->loop : NULL);
     drop_items(stream);
     if (stream->outgoing != NULL) {
-        tdm__traffic_cancel(stream->outgoing);
+        tdm__traffic_cancel(stream->outgoing, false);
     }
     stream_release(stream);
 }

@@ -338,6 +338,7 @@ static tdm_status send_call(struct tdm__outgoing *outgoing)
     struct tdm__request request = {.target = link->id,
                                    .method = outgoing->method,
                                    .deadline_ms = outgoing->deadline_ms,
+                                   .group = outgoing->group,
                                    .on_item = outgoing->stream == NULL ? NULL : on_item,
                                    .call = &outgoing->call};
 
@@ -499,7 +500,7 @@ void tdm__traffic_move(struct tdm__link *from, struct tdm__link *to)
     }
 }
 
-void tdm__traffic_cancel(struct tdm__outgoing *outgoing)
+void tdm__traffic_cancel(struct tdm__outgoing *outgoing, bool children)
 {
     struct tdm__link *link = outgoing->link;
     char detail[160];
@@ -508,7 +509,7 @@ void tdm__traffic_cancel(struct tdm__outgoing *outgoing)
                    outgoing->method, link->label);
     link->holders_count++;
     if (outgoing->flying && outgoing->call_id != 0) {
-        tdm__conn_cancel(link->conn, outgoing->call_id);
+        tdm__conn_cancel(link->conn, outgoing->call_id, children);
         tdm__outgoing_settle(outgoing, TDM_E_CANCELED, detail, NULL); /* the answer frees it */
     } else {
         finish(outgoing, TDM_E_CANCELED, detail, NULL);

@@ -236,6 +236,8 @@ struct tdm_call_options {
                            again, too, while retries are left: at once, in front of calls that
                            wait here.  Not for streams, and not after TDM_E_CANCELED,
                            TDM_E_TIMEOUT and TDM_E_ACTOR_DIED.  Default: it is the result */
+    const char *concurrency_group; /* of the class, or "default": it runs there; default the
+                                      method's own */
     uint32_t results_count; /* default 1; more: the method replies so many values, and value i
                                is the result of refs_out[i] */
 };
@@ -247,11 +249,18 @@ TDM_API tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *meth
                                               const struct tdm_call_options *options,
                                               struct tdm_bytes arguments, tdm_ref **refs_out);
 
+/* For tdm_cancel(), added up. */
+enum tdm_cancel_how {
+    TDM_CANCEL_FORCE = 1,   /* kills the process of an actor that runs it */
+    TDM_CANCEL_CHILDREN = 2 /* also what its method has called, on its own thread and without a
+                               result yet, and what those have called */
+};
 /* The result is no longer wanted: the reference becomes TDM_E_CANCELED, unless the result is
  * there already.  A call not begun yet never runs; a method that runs can ask
- * tdm_call_is_canceled(), and with `force` its actor's process is killed (and restarted, if it
- * may be).  Never blocks.  Results of tdm_put() cannot be canceled: TDM_E_STATE. */
-TDM_API tdm_status tdm_cancel(tdm_ref *ref, int force);
+ * tdm_call_is_canceled(), and with TDM_CANCEL_FORCE its actor's process is killed (and
+ * restarted, if it may be).  Never blocks.  Results of tdm_put() cannot be canceled:
+ * TDM_E_STATE. */
+TDM_API tdm_status tdm_cancel(tdm_ref *ref, int how);
 
 /* ---- streams ---------------------------------------------------------------------------- */
 

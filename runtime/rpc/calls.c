@@ -281,6 +281,7 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
                                .left_ms = tdm__deadline_left(request->deadline_ms),
                                .sequence = request->sequence,
                                .acknowledged = request->acknowledged,
+                               .group = request->group,
                                .wants_items = request->on_item != NULL};
     tdm_status status;
 
@@ -307,29 +308,31 @@ void tdm__conn_forget(struct tdm__conn *conn, uint64_t call_id)
 
 /* Says something about a call of ours, while its reply has not come.  What cannot be said ends
  * the connection: a stream without its credit would wait for ever. */
-static void say(struct tdm__conn *conn, enum tdm__frame_kind kind, uint64_t call_id,
-                uint64_t sequence)
+static void say(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__frame frame = {.kind = kind,
-                               .cpu = tdm__this_cpu(),
-                               .call_id = call_id,
-                               .left_ms = -1,
-                               .sequence = sequence};
-
-    if (conn->state < CONN_CLOSING && tdm__rpc_table_find(&conn->calls, call_id) != NULL &&
-        tdm__conn_send(conn, &frame, NULL, NULL, NULL) != TDM_OK) {
+    if (conn->state < CONN_CLOSING &&
+        tdm__rpc_table_find(&conn->calls, frame->call_id) != NULL &&
+        tdm__conn_send(conn, frame, NULL, NULL, NULL) != TDM_OK) {
         tdm__conn_close(conn);
     }
 }
 
-void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id)
+void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id, bool children)
 {
-    say(conn, TDM__FRAME_CANCEL, call_id, 0);
+    say(conn, &(struct tdm__frame){.kind = TDM__FRAME_CANCEL,
+                                   .cpu = tdm__this_cpu(),
+                                   .call_id = call_id,
+                                   .left_ms = -1,
+                                   .children = children});
 }
 
 void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken)
 {
-    say(conn, TDM__FRAME_CREDIT, call_id, items_taken);
+    say(conn, &(struct tdm__frame){.kind = TDM__FRAME_CREDIT,
+                                   .cpu = tdm__this_cpu(),
+                                   .call_id = call_id,
+                                   .left_ms = -1,
+                                   .sequence = items_taken});
 }
 
 /* ---- calling and waiting ---------------------------------------------------------------- */

@@ -75,7 +75,7 @@ tdm_status tdm__conn_notice(struct tdm__conn *conn, struct tdm__incoming *incomi
     if (notice.kind == TDM__FRAME_CREDIT) {
         return take_credit(call, notice.sequence);
     }
-    tell(call, TDM__NOTICE_CANCEL);
+    tell(call, notice.children ? TDM__NOTICE_CANCEL_CHILDREN : TDM__NOTICE_CANCEL);
     return TDM_OK;
 }
 
@@ -170,6 +170,11 @@ uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming)
 bool tdm__incoming_wants_items(const struct tdm__incoming *incoming)
 {
     return incoming->frame.wants_items;
+}
+
+uint32_t tdm__incoming_group(const struct tdm__incoming *incoming)
+{
+    return incoming->frame.group;
 }
 
 int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)

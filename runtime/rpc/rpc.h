@@ -93,11 +93,13 @@ uint64_t tdm__incoming_sequence(const struct tdm__incoming *incoming);
 uint64_t tdm__incoming_acknowledged(const struct tdm__incoming *incoming);
 /* Its caller has an on_item. */
 bool tdm__incoming_wants_items(const struct tdm__incoming *incoming);
+uint32_t tdm__incoming_group(const struct tdm__incoming *incoming);
 
 /* Told while the call is not answered, from the loop, never inside a call to a function of
  * these.  What happened before tdm__incoming_on_notice() is not told again. */
 enum tdm__notice {
     TDM__NOTICE_CANCEL, /* the result is no longer wanted */
+    TDM__NOTICE_CANCEL_CHILDREN, /* nor what the call's method has called */
     TDM__NOTICE_CREDIT, /* `items_taken` of its items have been taken: more than ever before */
     TDM__NOTICE_CLOSED  /* its connection has ended; once, and the last */
 };
@@ -161,9 +163,9 @@ int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
 void tdm__conn_set_user(struct tdm__conn *conn, void *user);
 void *tdm__conn_user(const struct tdm__conn *conn);
 
-/* Asks the callee to give up a call: a reply still comes, if only to say so.  Unknown ids are
- * ignored. */
-void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id);
+/* Asks the callee to give up a call, and its `children`: a reply still comes, if only to say so.
+ * Unknown ids are ignored. */
+void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id, bool children);
 /* Tells it that `items_taken` items of the call's stream have been taken so far. */
 void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken);
 
@@ -216,6 +218,7 @@ struct tdm__request {
     int64_t deadline_ms; /* tdm__clock_ms scale; TDM__NEVER; travels as what is left */
     uint64_t sequence;   /* runtime/wire/frame.h; 0: none */
     uint64_t acknowledged;
+    uint32_t group;        /* likewise */
     tdm__item_fn *on_item; /* for a stream; NULL: items are ignored */
     /* Lent, and `method` with it, until fn runs or the call is forgotten; NULL: both are
      * copied. */

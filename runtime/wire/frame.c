@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { MAGIC = 0x4d445446, VERSION = 2 }; /* "FTDM" */
-enum { FLAG_WANTS_ITEMS = 1 };
+enum { FLAG_WANTS_ITEMS = 1, FLAG_CHILDREN = 2, FLAGS = 3 };
 
 struct wire_header {
     uint32_t magic;
@@ -21,7 +21,7 @@ struct wire_header {
     uint32_t total_bytes;
     uint64_t call_id;
     uint8_t target[16];
-    uint32_t status;
+    uint32_t status; /* of a call: its group */
     uint32_t cpu;
     uint64_t left_ms;
     uint64_t sequence;
@@ -47,10 +47,12 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         .kind = (uint8_t)frame->kind,
         .fds_count = (uint8_t)frame->fds_count,
         .method_bytes = (uint8_t)frame->method_bytes,
-        .flags = htole32(frame->wants_items ? (uint32_t)FLAG_WANTS_ITEMS : 0u),
+        .flags = htole32((frame->wants_items ? (uint32_t)FLAG_WANTS_ITEMS : 0u) |
+                         (frame->children ? (uint32_t)FLAG_CHILDREN : 0u)),
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
-        .status = htole32((uint32_t)frame->status),
+        .status = htole32(frame->kind == TDM__FRAME_CALL ? frame->group
+                                                        : (uint32_t)frame->status),
         .cpu = htole32(frame->cpu),
         .left_ms = htole64((uint64_t)frame->left_ms),
         .sequence = htole64(frame->sequence),
@@ -75,8 +77,8 @@ static tdm_status check_call(const struct tdm__frame *frame)
     if (frame->method_bytes == 0 || frame->method_bytes > TDM__FRAME_METHOD_BYTES_MAX) {
         return wrong("method length of a call", frame->method_bytes);
     }
-    if (frame->status != TDM_OK) {
-        return wrong("status of a call", frame->status);
+    if (frame->children) {
+        return wrong("flags of a call", FLAG_CHILDREN);
     }
     if (frame->sequence != 0 && frame->acknowledged >= frame->sequence) {
         return wrong("acknowledged replies of a call", (int64_t)frame->acknowledged);
@@ -92,6 +94,9 @@ static tdm_status check_other(const struct tdm__frame *frame)
 
     if (frame->wants_items) {
         return wrong("flags of what is no call", FLAG_WANTS_ITEMS);
+    }
+    if (frame->children && frame->kind != TDM__FRAME_CANCEL) {
+        return wrong("flags of what is no cancellation", FLAG_CHILDREN);
     }
     if (frame->method_bytes != 0) {
         return wrong("method length of what is no call", frame->method_bytes);
@@ -139,7 +144,7 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     if (wire.version != VERSION) {
         return wrong("version", wire.version);
     }
-    if ((le32toh(wire.flags) & ~(uint32_t)FLAG_WANTS_ITEMS) != 0) {
+    if ((le32toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
         return wrong("flags", le32toh(wire.flags));
     }
     total_bytes = le32toh(wire.total_bytes);
@@ -159,11 +164,14 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.payload_bytes = total_bytes - TDM__FRAME_HEADER_BYTES - wire.method_bytes;
     frame.call_id = le64toh(wire.call_id);
     memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
-    frame.status = (tdm_status)(int32_t)le32toh(wire.status);
+    frame.group = frame.kind == TDM__FRAME_CALL ? le32toh(wire.status) : 0;
+    frame.status =
+        frame.kind == TDM__FRAME_CALL ? TDM_OK : (tdm_status)(int32_t)le32toh(wire.status);
     frame.left_ms = (int64_t)le64toh(wire.left_ms);
     frame.sequence = le64toh(wire.sequence);
     frame.acknowledged = le64toh(wire.acknowledged);
     frame.wants_items = (le32toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;
+    frame.children = (le32toh(wire.flags) & FLAG_CHILDREN) != 0;
     frame.cpu = le32toh(wire.cpu);
     TDM_TRY(check_kind(&frame));
     *frame_out = frame;

@@ -19,8 +19,8 @@ enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAM
  *
  * REPLY: its result, or why there is none; after it nothing more is said of the call.
  *
- * CANCEL: the result is no longer wanted.  A call that waits is dropped, one that runs is told;
- * it is still answered.  An unknown call id is ignored: the answer was faster.
+ * CANCEL: the result is no longer wanted, nor, with `children`, what the call's method has
+ * called.  A call that waits is dropped, one that runs is told; it is still answered.  An unknown call id is ignored: the answer was faster.
  *
  * ITEM: one more item of a stream, before the reply that ends it.
  *
@@ -46,6 +46,8 @@ struct tdm__frame {
      * for calls that need none.  Items: from 1.  Credits: items taken. */
     uint64_t sequence;
     uint64_t acknowledged; /* calls: replies up to this sequence have arrived at the caller */
+    uint32_t group;        /* calls: number of a concurrency group; 0: the method's own */
+    bool children;         /* cancels */
     bool wants_items;      /* calls: the caller takes the items of a stream */
     uint32_t cpu;          /* where the sender runs, plus 1; 0: it does not say */
 };

@@ -113,7 +113,7 @@ static void a_cancel_reaches_the_call_that_waits_and_it_is_still_answered(void *
 {
     (void)state;
     (void)hold();
-    tdm__conn_cancel(pair.conns[0], call_id);
+    tdm__conn_cancel(pair.conns[0], call_id, false);
     pair_run_until(&pair, &told.count, 1);
     assert_int_equal(told.notice, TDM__NOTICE_CANCEL);
     assert_int_equal(items.answer.count, 0);
@@ -125,7 +125,7 @@ static void a_call_may_be_answered_inside_its_notice(void **state)
 {
     (void)state;
     told.to_answer = hold();
-    tdm__conn_cancel(pair.conns[0], call_id);
+    tdm__conn_cancel(pair.conns[0], call_id, false);
     pair_run_until(&pair, &items.answer.count, 1);
     assert_int_equal(items.answer.status, TDM_E_CANCELED);
     assert_string_equal(items.answer.detail, "gave up");
@@ -136,8 +136,8 @@ static void a_cancel_after_the_answer_says_nothing(void **state)
     (void)state;
     (void)hold();
     answer_held();
-    tdm__conn_cancel(pair.conns[0], call_id);
-    tdm__conn_cancel(pair.conns[0], 12345);
+    tdm__conn_cancel(pair.conns[0], call_id, false);
+    tdm__conn_cancel(pair.conns[0], 12345, false);
     tdm__conn_credit(pair.conns[0], call_id, 1);
     expect_both_open();
     assert_int_equal(told.count, 0);

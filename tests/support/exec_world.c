@@ -280,7 +280,7 @@ tdm_status exec_outcome(struct pair_answer *answer)
 void exec_cancel(int caller, uint64_t call_id)
 {
     TDM__ENTER(exec_world.loop);
-    tdm__conn_cancel(exec_world.conns[caller], call_id);
+    tdm__conn_cancel(exec_world.conns[caller], call_id, false);
 }
 
 void exec_cut(int caller)

@@ -89,6 +89,7 @@ static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
     struct link_peer *peer = tag->peer;
 
     peer->cancels_count += notice == TDM__NOTICE_CANCEL ? 1 : 0;
+    peer->family_cancels_count += notice == TDM__NOTICE_CANCEL_CHILDREN ? 1 : 0;
     peer->items_taken = notice == TDM__NOTICE_CREDIT ? items_taken : peer->items_taken;
     if (notice != TDM__NOTICE_CLOSED) {
         return;

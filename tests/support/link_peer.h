@@ -32,6 +32,7 @@ struct link_peer {
     uint32_t runs_count;
     uint32_t repeats_count; /* calls that came again and were answered from memory */
     uint32_t cancels_count;
+    uint32_t family_cancels_count; /* of those with their children */
     uint32_t kills_count;
     uint32_t releases_count;
     uint64_t items_taken;  /* the last credit */

@@ -199,6 +199,31 @@ static void a_concurrency_group_has_a_limit_of_its_own(void **state)
     stage_end(actor);
 }
 
+static tdm_ref *meet_in(tdm_actor *crowd, const char *group)
+{
+    const struct tdm_call_options options = {.concurrency_group = group};
+    tdm_ref *ref;
+
+    MUST(tdm_actor_call_with(crowd, "meet", &options, &ref, "i", (int64_t)3));
+    return ref;
+}
+
+/* Two meet in their own group, and would wait for ever: the third comes by another one. */
+static void a_call_may_choose_its_concurrency_group(void **state)
+{
+    tdm_actor *crowd = stage_make("grouped_crowd", NULL, NULL);
+    tdm_ref *refs[3] = {stage_call_int(crowd, "meet", 3), stage_call_int(crowd, "meet", 3)};
+
+    (void)state;
+    assert_int_equal(stage_status(meet_in(crowd, "nonsense")), TDM_E_NOT_FOUND);
+    stage_detail_has("grouped_crowd has not the concurrency group");
+    refs[2] = meet_in(crowd, "default");
+    for (int i = 0; i < 3; i++) {
+        MUST(stage_status(refs[i]));
+    }
+    stage_end(crowd);
+}
+
 static void an_asynchronous_actor_answers_later_and_from_any_thread(void **state)
 {
     enum { QUESTIONS = 200 };
@@ -338,6 +363,40 @@ static void a_running_method_learns_that_it_is_canceled(void **state)
     stage_end(patient);
 }
 
+static void await_count(tdm_actor *patient, const char *which, int64_t count)
+{
+    while (stage_int(stage_call(patient, which)) < count) {
+    }
+}
+
+/* The first has the second have the third endure. */
+static void a_cancel_reaches_the_children_where_that_is_asked_for(void **state)
+{
+    tdm_actor *patients[3] = {make_patient(), make_patient(), make_patient()};
+    tdm_ref *alone;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_call(patients[0], "delegate", &alone, "h", patients[2]));
+    await_count(patients[2], "begun", 1);
+    MUST(tdm_cancel(alone, 0));
+    assert_int_equal(stage_status(alone), TDM_E_CANCELED);
+    MUST(tdm_actor_call(patients[1], "delegate", &ref, "hh", patients[2], patients[0]));
+    stage_end(patients[2]);
+    patients[2] = make_patient(); /* the one before was never told */
+    assert_int_equal(stage_status(ref), TDM_E_ACTOR_DIED);
+
+    MUST(tdm_actor_call(patients[0], "delegate", &ref, "hh", patients[2], patients[1]));
+    await_count(patients[2], "begun", 1);
+    assert_int_equal(stage_int(stage_call(patients[2], "ended")), 0);
+    MUST(tdm_cancel(ref, TDM_CANCEL_CHILDREN));
+    assert_int_equal(stage_status(ref), TDM_E_CANCELED);
+    await_count(patients[2], "ended", 1);
+    for (int i = 0; i < 3; i++) {
+        stage_end(patients[i]);
+    }
+}
+
 static void a_forced_cancel_kills_what_does_not_listen(void **state)
 {
     tdm_actor *deaf = stage_make("tester", NULL, NULL);
@@ -462,6 +521,7 @@ int conformance_calls(void)
         cmocka_unit_test(no_more_threads_run_than_were_asked_for),
         cmocka_unit_test(a_busy_concurrency_group_leaves_the_others_free),
         cmocka_unit_test(a_concurrency_group_has_a_limit_of_its_own),
+        cmocka_unit_test(a_call_may_choose_its_concurrency_group),
         cmocka_unit_test(an_asynchronous_actor_answers_later_and_from_any_thread),
         cmocka_unit_test(an_asynchronous_actor_takes_so_many_calls_at_once),
         cmocka_unit_test(a_method_may_have_several_results),
@@ -469,6 +529,7 @@ int conformance_calls(void)
         cmocka_unit_test(a_canceled_call_that_waits_never_runs),
         cmocka_unit_test(a_canceled_call_in_the_mailbox_never_runs),
         cmocka_unit_test(a_running_method_learns_that_it_is_canceled),
+        cmocka_unit_test(a_cancel_reaches_the_children_where_that_is_asked_for),
         cmocka_unit_test(a_forced_cancel_kills_what_does_not_listen),
         cmocka_unit_test(a_forced_cancel_restarts_what_may_be_restarted),
         cmocka_unit_test(a_result_that_is_there_cannot_be_canceled_away),

@@ -416,6 +416,31 @@ static tdm_status patient_ended(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", (int64_t)atomic_load(&((struct patient *)self)->ended));
 }
 
+static tdm_status patient_delegate(tdm_call *call, void *self)
+{
+    const tdm_value *others = tdm_call_arguments(call);
+    uint32_t count = tdm_value_count(others);
+    tdm_actor *chain[2] = {NULL, NULL};
+    tdm_status status = TDM_OK;
+    tdm_ref *ref = NULL;
+
+    (void)self;
+    for (uint32_t i = 0; i < count && i < 2 && status == TDM_OK; i++) {
+        status = tdm_value_actor(tdm_runtime_current(), tdm_value_at(others, i), &chain[i]);
+    }
+    if (status == TDM_OK) {
+        status = count == 2 ? tdm_actor_call(chain[1], "delegate", &ref, "h", chain[0])
+                            : tdm_actor_call(chain[0], "endure", &ref, "");
+    }
+    if (status == TDM_OK) {
+        status = tdm_get(ref, PATIENCE_MS, "");
+    }
+    tdm_ref_release(ref);
+    tdm_actor_destroy(chain[0]);
+    tdm_actor_destroy(chain[1]);
+    return status;
+}
+
 static tdm_status patient_left(tdm_call *call, void *self)
 {
     (void)self;
@@ -428,6 +453,7 @@ TDM_ACTOR_CLASS(patient, .state_bytes = sizeof(struct patient),
                     {"begun", patient_begun, NULL},
                     {"ended", patient_ended, NULL},
                     {"left", patient_left, NULL},
+                    {"delegate", patient_delegate, NULL},
                 });
 
 /* ---- mortal ----------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@
  * patient: wants max_concurrency 2
  *   endure ()       returns when it is canceled;  begun () and ended () how often
  *   left ()         replies the milliseconds to the caller's deadline
+ *   delegate (h …)  has the first of these patients endure, by way of the others, and waits
  *
  * mortal (s): appends "born" and "end" to the file of that name, if it has one
  *   about ()        replies what it is: restarts, pid, job, class, name, name space
