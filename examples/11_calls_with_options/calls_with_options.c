@@ -1,4 +1,4 @@
-/* calls_with_options.c - several results, deadlines, and calls that are taken back. */
+/* calls_with_options.c - several results, deadlines, retries, calls taken back. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <poll.h>
 #include <stdio.h>
@@ -27,7 +27,39 @@ static tdm_status worker_search(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-TDM_ACTOR_CLASS(worker, .methods = {{"divide", worker_divide}, {"search", worker_search}});
+/* Fails twice, as what depends on others may. */
+static tdm_status worker_fetch(tdm_call *call, void *self)
+{
+    int64_t *attempts = self;
+
+    (*attempts)++;
+    if (*attempts < 3) {
+        return tdm_fail(TDM_E_METHOD, "nobody there");
+    }
+    return tdm_call_reply(call, "i", *attempts);
+}
+
+/* Has another worker search, and waits for it. */
+static tdm_status worker_delegate(tdm_call *call, void *self)
+{
+    tdm_actor *other;
+    tdm_status status;
+    tdm_ref *search;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "h", &other));
+    TDM_TRY(tdm_actor_call(other, "search", &search, ""));
+    status = tdm_get(search, 10000, "");
+    tdm_ref_release(search);
+    tdm_actor_destroy(other);
+    return status;
+}
+
+TDM_ACTOR_CLASS(worker, .state_bytes = sizeof(int64_t),
+                .methods = {{"divide", worker_divide},
+                            {"search", worker_search},
+                            {"fetch", worker_fetch},
+                            {"delegate", worker_delegate}});
 
 static void show(const char *what, tdm_ref *ref)
 {
@@ -35,6 +67,22 @@ static void show(const char *what, tdm_ref *ref)
 
     (void)printf("%s: %s\n", what, tdm_strerror(tdm_get_value(ref, 10000, &value)));
     tdm_ref_release(ref);
+}
+
+static void take_back_with_children(tdm_runtime *runtime, tdm_actor *worker)
+{
+    tdm_actor *boss;
+    tdm_ref *search;
+    tdm_ref *after;
+
+    TDM_CHECK(tdm_actor_create(runtime, "worker", NULL, &boss, ""));
+    TDM_CHECK(tdm_actor_call(boss, "delegate", &search, "h", worker));
+    (void)tdm_get(search, 100, ""); /* by now the worker searches */
+    TDM_CHECK(tdm_cancel(search, TDM_CANCEL_CHILDREN));
+    show("a delegated search", search);
+    TDM_CHECK(tdm_actor_call(worker, "divide", &after, "ii", (int64_t)1, (int64_t)1));
+    show("the worker is free again", after);
+    tdm_actor_destroy(boss);
 }
 
 int main(void)
@@ -61,6 +109,14 @@ int main(void)
     tdm_ref_release(parts[0]);
     tdm_ref_release(parts[1]);
 
+    /* The caller tries again by itself, where it says so. */
+    TDM_CHECK(tdm_actor_call_with(
+        worker, "fetch", &(struct tdm_call_options){.max_retries = 5, .retry_failures = 1},
+        &search, ""));
+    TDM_CHECK(tdm_get(search, 10000, "i", &rest));
+    (void)printf("fetched at attempt %lld\n", (long long)rest);
+    tdm_ref_release(search);
+
     /* A deadline travels with the call: both sides know when it is over. */
     TDM_CHECK(tdm_actor_call_with(worker, "search",
                                   &(struct tdm_call_options){.timeout_ms = 50}, &search, ""));
@@ -75,6 +131,8 @@ int main(void)
     show("the search", search);
     show("a division by zero behind it", queued);
     show("a division by one behind that", divided);
+
+    take_back_with_children(runtime, worker);
 
     tdm_actor_destroy(worker);
     tdm_runtime_stop(runtime);
