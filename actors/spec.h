@@ -52,7 +52,8 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec); /* NULL is allowed *
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);
 tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out);
 
-/* Names are parts of keys in the store: TDM_E_INVAL for what is not printable or `forbidden`. */
+/* Names are parts of keys in the store: TDM_E_INVAL for what is not printable or `forbidden`.
+ */
 tdm_status tdm__name_check(const char *what, const char *name, const char *forbidden);
 
 /* "trainer/2", or "counter 3f20…" for an actor without a name; for messages. */

@@ -29,8 +29,8 @@ void tdm__traffic_renumber(struct tdm__link *link);
 /* All of them fail. */
 void tdm__traffic_fail_all(struct tdm__link *link, tdm_status status, const char *reason);
 
-/* Settles it as canceled and tells the actor, if it has been sent: to cancel what its method has
- * called, too, if `children`. */
+/* Settles it as canceled and tells the actor, if it has been sent: to cancel what its method
+ * has called, too, if `children`. */
 void tdm__traffic_cancel(struct tdm__outgoing *outgoing, bool children);
 /* Items up to that one have been taken. */
 void tdm__traffic_credit(struct tdm__outgoing *outgoing, uint64_t items_taken);

@@ -139,13 +139,12 @@ static tdm_status load_class(struct tdm__worker *worker)
 
 static tdm_status make_executor(struct tdm__worker *worker)
 {
-    struct tdm__executor_options options = {.loop = worker->runtime->loop,
-                                            .actor_class = worker->actor_class,
-                                            .self = worker->self,
-                                            .out_of_order =
-                                                worker->bootstrap.spec->allow_out_of_order,
-                                            .max_concurrency =
-                                                worker->bootstrap.spec->max_concurrency};
+    struct tdm__executor_options options = {
+        .loop = worker->runtime->loop,
+        .actor_class = worker->actor_class,
+        .self = worker->self,
+        .out_of_order = worker->bootstrap.spec->allow_out_of_order,
+        .max_concurrency = worker->bootstrap.spec->max_concurrency};
 
     TDM_TRY(tdm__executor_create(&options, &worker->executor));
     tdm__executor_on_arrival(worker->executor, tdm__call_arrives, NULL);

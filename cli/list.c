@@ -386,7 +386,8 @@ static void add_bundle(struct tdm__table *table, json_t *array,
 
 static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
 {
-    static const char *const titles[] = {"GROUP", "NAME", "BUNDLE", "NODE", "RESOURCES", "GPUS", NULL};
+    static const char *const titles[] = {"GROUP",     "NAME", "BUNDLE", "NODE",
+                                         "RESOURCES", "GPUS", NULL};
     const struct tdm_group_state *groups;
     uint32_t count;
     struct tdm__table *table;
@@ -445,9 +446,9 @@ static int run(const struct tdm__words *words)
         return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
     }
-    (void)fprintf(stderr,
-                  "tandem: there is no list of \"%s\": actors, calls, objects, nodes or groups\n",
-                  words->rest[0]);
+    (void)fprintf(
+        stderr, "tandem: there is no list of \"%s\": actors, calls, objects, nodes or groups\n",
+        words->rest[0]);
     return TDM__EXIT_USAGE;
 }
 

@@ -329,9 +329,9 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
     *regrouping = (struct regrouping){.without_lost = without_lost, .fn = fn, .arg = arg};
     status = tdm__group_record_copy(group, &regrouping->record);
     if (status == TDM_OK) {
-        status = tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
-                                      deadline_ms, regrouping_body, regrouping_done,
-                                      regrouping);
+        status =
+            tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
+                                 deadline_ms, regrouping_body, regrouping_done, regrouping);
     }
     if (status != TDM_OK) {
         regrouping_free(regrouping);
@@ -481,9 +481,8 @@ tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
     }
     *ungrouping = (struct ungrouping){*group, fn, arg};
     ungrouping->named.bundles = NULL;
-    status =
-        tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
-                             ungrouping_body, ungrouping_done, ungrouping);
+    status = tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
+                                  deadline_ms, ungrouping_body, ungrouping_done, ungrouping);
     if (status != TDM_OK) {
         free(ungrouping);
     }

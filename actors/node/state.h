@@ -12,8 +12,8 @@ struct actor_entry;
  *                         "groups"
  *                         answer: ([row …], nodes, and processes, that did not answer, rows
  *                         that were left out)
- *   "state.here" (kind)   of this node alone, actors, calls or objects; answer: a part, ([row …],
- *                         processes that did not answer, rows that were left out) */
+ *   "state.here" (kind)   of this node alone, actors, calls or objects; answer: a part, ([row
+ * …], processes that did not answer, rows that were left out) */
 extern const struct tdm__service_ops tdm__state_service;
 
 tdm_status tdm__node_state_create(struct tdm__node *node);

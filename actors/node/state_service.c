@@ -287,10 +287,8 @@ struct beginning {
 };
 
 static const struct beginning beginnings[] = {
-    {"actors", {"node/*"}, 1, on_node_records},
-    {"objects", {"node/*"}, 1, on_node_records},
-    {"calls", {"node/*"}, 1, on_node_records},
-    {"nodes", {"node/*", "free/*"}, 2, on_records},
+    {"actors", {"node/*"}, 1, on_node_records}, {"objects", {"node/*"}, 1, on_node_records},
+    {"calls", {"node/*"}, 1, on_node_records},  {"nodes", {"node/*", "free/*"}, 2, on_records},
     {"groups", {"group/*"}, 1, on_records},
 };
 

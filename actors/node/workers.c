@@ -4,6 +4,7 @@
 
 #include "actors/bootstrap.h"
 #include "actors/node/logs.h"
+#include "actors/node/worker_environment.h"
 #include "actors/template.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -21,10 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define NO_MARK "00000000000000000000000000000000.00000000"
-_Static_assert(sizeof(NO_MARK) == TDM__MARK_BYTES, "a mark is written over it");
-
-enum { ENVIRONMENT_MAX = 4096, START_FDS_MAX = 4, TEMPLATES_MAX = 16, SWEEP_MS = 100 };
+enum { START_FDS_MAX = 4, TEMPLATES_MAX = 16, SWEEP_MS = 100 };
 
 /* A worker, and what is needed to start it again by exec if its template declines. */
 struct worker {
@@ -84,11 +82,7 @@ static void close_retry(struct worker *worker)
         }
         worker->retry_fds[i] = -1;
     }
-    for (uint32_t i = 0;
-         worker->retry_environment != NULL && worker->retry_environment[i] != NULL; i++) {
-        free(worker->retry_environment[i]);
-    }
-    free(worker->retry_environment);
+    tdm__worker_environment_destroy(worker->retry_environment);
     worker->retry_environment = NULL;
 }
 
@@ -167,120 +161,6 @@ void tdm__worker_kill(struct tdm__worker_process *public)
 
 /* ---- exec ------------------------------------------------------------------------------- */
 
-static bool replaces(const char *setting, const char *entry)
-{
-    return strncmp(setting, entry, strcspn(entry, "=") + 1) == 0;
-}
-
-static bool is_replaced(const char *entry, const struct tdm__actor_spec *spec,
-                        const char *devices)
-{
-    bool replaced = replaces(TDM__WORKER_VARIABLE "=", entry) ||
-                    replaces(TDM__MARK_VARIABLE "=", entry) ||
-                    (devices != NULL && replaces(devices, entry));
-
-    for (uint32_t i = 0; i < spec->environment_count && !replaced; i++) {
-        replaced = replaces(spec->environment[i], entry);
-    }
-    return replaced;
-}
-
-static bool has_setting(char **environment, const char *setting)
-{
-    for (char **entry = environment; *entry != NULL; entry++) {
-        if (replaces(setting, *entry)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* As many threads as CPUs, and one at least, unless somebody has said how many: numeric
- * libraries else start one for each CPU of the machine, in every actor. */
-static char *default_threads(const struct tdm__actor_spec *spec, char **environment)
-{
-    int64_t cpus = spec->wish.wanted.cpu / TDM__RESOURCE_ONE;
-    char setting[48];
-
-    (void)snprintf(setting, sizeof(setting), "OMP_NUM_THREADS=%lld",
-                   (long long)(cpus < 1 ? 1 : cpus));
-    return has_setting(environment, setting) ? NULL : strdup(setting);
-}
-
-/* The daemon's environment, the spec's settings over it, and `devices` ("NAME=value" or NULL)
- * over both; and what neither says. */
-static tdm_status make_environment(const struct tdm__actor_spec *spec, const char *devices,
-                                   char ***environment_out)
-{
-    char **environment = calloc(ENVIRONMENT_MAX + 1, sizeof(char *));
-    uint32_t count = 0;
-
-    if (environment == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a worker's environment");
-    }
-    for (char **own = environ; *own != NULL && count < ENVIRONMENT_MAX; own++) {
-        if (!is_replaced(*own, spec, devices)) {
-            environment[count++] = strdup(*own);
-        }
-    }
-    for (uint32_t i = 0; i < spec->environment_count && count < ENVIRONMENT_MAX; i++) {
-        if (devices == NULL || !replaces(devices, spec->environment[i])) {
-            environment[count++] = strdup(spec->environment[i]);
-        }
-    }
-    if (devices != NULL && count < ENVIRONMENT_MAX) {
-        environment[count++] = strdup(devices);
-    }
-    if (count < ENVIRONMENT_MAX) {
-        char *threads = default_threads(spec, environment);
-
-        if (threads != NULL) {
-            environment[count++] = threads;
-        }
-    }
-    if (count < ENVIRONMENT_MAX) { /* room for the mark: see write_mark() */
-        environment[count++] = strdup(TDM__MARK_VARIABLE "=" NO_MARK);
-    }
-    *environment_out = environment;
-    return TDM_OK;
-}
-
-static void write_mark(const struct worker *worker)
-{
-    char **entry = worker->retry_environment;
-
-    while (*entry != NULL) {
-        if (replaces(TDM__MARK_VARIABLE "=", *entry)) {
-            memcpy(*entry + strlen(TDM__MARK_VARIABLE "="), worker->mark, TDM__MARK_BYTES - 1);
-        }
-        entry++;
-    }
-}
-
-static char **with_role(char **environment, char *role)
-{
-    uint32_t count = 0;
-
-    while (environment[count] != NULL) {
-        count++;
-    }
-    if (count == ENVIRONMENT_MAX) {
-        count--;
-    }
-    environment[count] = role;
-    return environment;
-}
-
-static void without_role(char **environment)
-{
-    uint32_t count = 0;
-
-    while (environment[count] != NULL) {
-        count++;
-    }
-    environment[count - 1] = NULL;
-}
-
 static void has_started(struct worker *worker, pid_t pid)
 {
     worker->public.pid = pid;
@@ -318,15 +198,16 @@ static tdm_status execute(const char *program, const char *directory, char **env
     for (uint32_t i = 0; i < options.fds_count; i++) {
         options.fds[i] = fds[i];
     }
-    options.environment = with_role(environment, role_text);
+    options.environment = environment;
+    tdm__worker_environment_add(environment, role_text);
     status = tdm__spawn(&options, process_out);
-    without_role(environment);
+    tdm__worker_environment_drop_last(environment);
     return status;
 }
 
 static tdm_status execute_worker(struct worker *worker)
 {
-    write_mark(worker);
+    tdm__worker_environment_mark(worker->retry_environment, worker->mark);
     TDM_TRY(execute(worker->program, worker->directory, worker->retry_environment, "worker",
                     worker->retry_fds, start_fds_count(worker), &worker->process));
     has_started(worker, worker->process.pid);
@@ -668,7 +549,7 @@ tdm_status tdm__workers_start(struct tdm__workers *workers,
     (void)snprintf(worker->program, sizeof(worker->program), "%s",
                    spec->program[0] != '\0' ? spec->program : workers->program);
     (void)snprintf(worker->directory, sizeof(worker->directory), "%s", spec->directory);
-    status = make_environment(spec, order->devices, &worker->retry_environment);
+    status = tdm__worker_environment_create(spec, order->devices, &worker->retry_environment);
     if (status == TDM_OK) {
         status = make_line(workers, worker, order->bootstrap_fd);
     }

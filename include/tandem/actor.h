@@ -136,7 +136,7 @@ struct tdm_actor_options {
     int capture_children; /* 1: actors that this one makes are in its group, too, in any bundle,
                              and so are theirs; but for those that ask for a group, a scheduling
                              or labels */
-    const char *library; /* shared library that holds the class; default: this program */
+    const char *library;  /* shared library that holds the class; default: this program */
     /* "NAME=value", in force before exec.  OMP_NUM_THREADS is num_cpus rounded down, at least
      * 1, unless it is set here or for the node. */
     const char *environment[TDM_ACTOR_ENVIRONMENT_MAX];
@@ -152,7 +152,7 @@ struct tdm_actor_options {
     int32_t max_task_retries; /* how often a call in flight is sent again after a restart: 0; -1
                                  without end; the method then runs at least once */
     uint32_t max_concurrency; /* methods of the default group at once: 1 */
-    int allow_out_of_order;     /* 1: a call that waits for an argument holds up no later one */
+    int allow_out_of_order;   /* 1: a call that waits for an argument holds up no later one */
     uint32_t max_pending_calls; /* of this process, unanswered; more fail at once with
                                    TDM_E_AGAIN; 0: no limit */
     enum tdm_scheduling scheduling;
@@ -232,10 +232,10 @@ TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
 struct tdm_call_options {
     int64_t timeout_ms;  /* the result is TDM_E_TIMEOUT after it; default none */
     int32_t max_retries; /* as max_task_retries, for this call; default the actor's; none: -2 */
-    int retry_failures; /* 1: a failure that the actor answers is a reason to make the call
-                           again, too, while retries are left: at once, in front of calls that
-                           wait here.  Not for streams, and not after TDM_E_CANCELED,
-                           TDM_E_TIMEOUT and TDM_E_ACTOR_DIED.  Default: it is the result */
+    int retry_failures;  /* 1: a failure that the actor answers is a reason to make the call
+                            again, too, while retries are left: at once, in front of calls that
+                            wait here.  Not for streams, and not after TDM_E_CANCELED,
+                            TDM_E_TIMEOUT and TDM_E_ACTOR_DIED.  Default: it is the result */
     const char *concurrency_group; /* of the class, or "default": it runs there; default the
                                       method's own */
     uint32_t results_count; /* default 1; more: the method replies so many values, and value i

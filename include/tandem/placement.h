@@ -73,9 +73,11 @@ TDM_API tdm_status tdm_placement_group_place(const tdm_placement_group *group, u
 TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group);
 
 /* Gives the resources and the name back and kills the actors that still live on them, whoever
- * made them.  Blocks until that is so, at most `timeout_ms`.  TDM_OK if it is gone already.  The handle is freed in any case.  NULL is allowed. */
+ * made them.  Blocks until that is so, at most `timeout_ms`.  TDM_OK if it is gone already. The
+ * handle is freed in any case.  NULL is allowed. */
 TDM_API tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms);
-/* Frees the handle only: the group goes with its creator, if it is not detached.  NULL is allowed. */
+/* Frees the handle only: the group goes with its creator, if it is not detached.  NULL is
+ * allowed. */
 TDM_API void tdm_placement_group_release(tdm_placement_group *group);
 
 #ifdef __cplusplus

@@ -98,7 +98,7 @@ uint32_t tdm__incoming_group(const struct tdm__incoming *incoming);
 /* Told while the call is not answered, from the loop, never inside a call to a function of
  * these.  What happened before tdm__incoming_on_notice() is not told again. */
 enum tdm__notice {
-    TDM__NOTICE_CANCEL, /* the result is no longer wanted */
+    TDM__NOTICE_CANCEL,          /* the result is no longer wanted */
     TDM__NOTICE_CANCEL_CHILDREN, /* nor what the call's method has called */
     TDM__NOTICE_CREDIT, /* `items_taken` of its items have been taken: more than ever before */
     TDM__NOTICE_CLOSED  /* its connection has ended; once, and the last */
@@ -163,8 +163,8 @@ int tdm__conn_peer_pidfd(const struct tdm__conn *conn);
 void tdm__conn_set_user(struct tdm__conn *conn, void *user);
 void *tdm__conn_user(const struct tdm__conn *conn);
 
-/* Asks the callee to give up a call, and its `children`: a reply still comes, if only to say so.
- * Unknown ids are ignored. */
+/* Asks the callee to give up a call, and its `children`: a reply still comes, if only to say
+ * so. Unknown ids are ignored. */
 void tdm__conn_cancel(struct tdm__conn *conn, uint64_t call_id, bool children);
 /* Tells it that `items_taken` items of the call's stream have been taken so far. */
 void tdm__conn_credit(struct tdm__conn *conn, uint64_t call_id, uint64_t items_taken);

@@ -51,8 +51,8 @@ void tdm__frame_encode(const struct tdm__frame *frame,
                          (frame->children ? (uint32_t)FLAG_CHILDREN : 0u)),
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
-        .status = htole32(frame->kind == TDM__FRAME_CALL ? frame->group
-                                                        : (uint32_t)frame->status),
+        .status =
+            htole32(frame->kind == TDM__FRAME_CALL ? frame->group : (uint32_t)frame->status),
         .cpu = htole32(frame->cpu),
         .left_ms = htole64((uint64_t)frame->left_ms),
         .sequence = htole64(frame->sequence),

@@ -20,7 +20,8 @@ enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAM
  * REPLY: its result, or why there is none; after it nothing more is said of the call.
  *
  * CANCEL: the result is no longer wanted, nor, with `children`, what the call's method has
- * called.  A call that waits is dropped, one that runs is told; it is still answered.  An unknown call id is ignored: the answer was faster.
+ * called.  A call that waits is dropped, one that runs is told; it is still answered.  An
+ * unknown call id is ignored: the answer was faster.
  *
  * ITEM: one more item of a stream, before the reply that ends it.
  *

@@ -9,10 +9,9 @@
 
 #include <cmocka.h>
 
-static const struct tdm_actor_class counter = {.name = "counter",
-                                               .methods = {{"add", NULL, NULL},
-                                                           {"get", NULL, NULL},
-                                                           {"never", NULL, NULL}}};
+static const struct tdm_actor_class counter = {
+    .name = "counter",
+    .methods = {{"add", NULL, NULL}, {"get", NULL, NULL}, {"never", NULL, NULL}}};
 
 static void expect_row(const tdm_value *rows, uint32_t index, const char *method,
                        const uint64_t numbers[4])

@@ -39,7 +39,8 @@ static void what_is_no_record_is_refused_with_its_key(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        struct tdm__record record = record_of("kind/7f000000000000000000000000000000", wrong[i].bytes, wrong[i].size_bytes);
+        struct tdm__record record = record_of("kind/7f000000000000000000000000000000",
+                                              wrong[i].bytes, wrong[i].size_bytes);
 
         assert_int_equal(tdm__node_record_read(&record, &node), TDM_E_PROTOCOL);
         assert_non_null(strstr(tdm_error_detail(), "record kind/7f0"));

@@ -213,9 +213,9 @@ tdm_status reserve_world_close_group(struct reserve_world *world, const struct t
 
 tdm_status reserve_world_group_again(struct reserve_world *world, bool without_lost)
 {
-    return wait_for(world, tdm__reserve_group_again(
-                               world->loop, world->store, &world->group, without_lost,
-                               tdm__deadline_in(PATIENCE), on_done, world));
+    return wait_for(world, tdm__reserve_group_again(world->loop, world->store, &world->group,
+                                                    without_lost, tdm__deadline_in(PATIENCE),
+                                                    on_done, world));
 }
 
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id)
