@@ -7,8 +7,8 @@
 #include <string.h>
 
 /* What a wish may say instead of a value. */
-static const char LIST[] = "in(";
-static const char ANY_VALUE[] = "exists()";
+static const char list_prefix[] = "in(";
+static const char any_value[] = "exists()";
 
 /* Bytes before "=" or "!=". */
 static size_t name_length(const char *text)
@@ -35,13 +35,13 @@ static bool same_name(const char *a, const char *b)
 
 static bool is_list(const char *value)
 {
-    return strncmp(value, LIST, strlen(LIST)) == 0;
+    return strncmp(value, list_prefix, strlen(list_prefix)) == 0;
 }
 
 /* The members of a list, each with the comma or the parenthesis that ends it. */
 static const char *first_member(const char *list)
 {
-    return list + strlen(LIST);
+    return list + strlen(list_prefix);
 }
 
 static size_t member_length(const char *member)
@@ -102,7 +102,7 @@ tdm_status tdm__labels_add(struct tdm__labels *labels, const char *text)
     if (name_length(text) == 0 || text[name_length(text)] != '=') {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is not NAME=value", text);
     }
-    if (is_list(value_of(text)) || strcmp(value_of(text), ANY_VALUE) == 0) {
+    if (is_list(value_of(text)) || strcmp(value_of(text), any_value) == 0) {
         return tdm__fail(TDM_E_INVAL, "label \"%.60s\" is a wish: a node has one value", text);
     }
     for (uint32_t i = 0; i < labels->count; i++) {
@@ -130,7 +130,7 @@ tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text)
 
 static bool value_is_wished(const char *value, const char *wished)
 {
-    if (strcmp(wished, ANY_VALUE) == 0) {
+    if (strcmp(wished, any_value) == 0) {
         return true;
     }
     return is_list(wished) ? list_has(wished, value) : strcmp(value, wished) == 0;
