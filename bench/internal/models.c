@@ -5,8 +5,8 @@
  * has just shown: for copies with their sums, for casts and for quantizing, and the price of
  * a small copy.  Links that are not here are taken to be as fast. */
 #include "colocate/plan/reshard.h"
-#include "colocate/weights/handle.h"
 #include "colocate/plan/sum.h"
+#include "colocate/weights/handle.h"
 #include "measure.h"
 
 #include <inttypes.h>

@@ -184,8 +184,8 @@ static bool add_part(struct world *world, uint32_t rows_max, uint32_t columns_ma
                              .to_dtype = (uint8_t)kind.to};
     uint32_t choice = chance_below(&world->chance, 8);
 
-    part.from_pitch = part.columns + chance_below(&world->chance, 3) * 8;
-    part.to_pitch = part.columns + chance_below(&world->chance, 3) * 8;
+    part.from_pitch = part.columns + (uint64_t)chance_below(&world->chance, 3) * 8;
+    part.to_pitch = part.columns + (uint64_t)chance_below(&world->chance, 3) * 8;
     if (!place(world, &part)) {
         return false;
     }

@@ -127,12 +127,12 @@ static __device__ word product(word value, word key)
  * named by constants once the loop is unrolled, and so stay in registers. */
 static __device__ void add_pair(word *lanes, word at, struct pair pair)
 {
-    unsigned phase = (unsigned)(at % STRIPE_PAIRS);
+    word phase = at % STRIPE_PAIRS;
     word key = KEY * (2 * phase + 1) + STEP * (at / STRIPE_PAIRS);
     word low = product(pair.low, key) + pair.high;
     word high = product(pair.high, key + KEY) + pair.low;
 
-    for (unsigned i = 0; i < STRIPE_PAIRS; i++) {
+    for (word i = 0; i < STRIPE_PAIRS; i++) {
         lanes[2 * i] += i == phase ? low : 0;
         lanes[2 * i + 1] += i == phase ? high : 0;
     }
