@@ -223,18 +223,6 @@ static tdm_status keep_manifest(struct tdm__crew *crew, const tdm_value *manifes
     return status;
 }
 
-/* Buckets of whole tensors are filled and read by the processor. */
-static tdm_status check_names(const struct tdm__job_spec *spec)
-{
-    return strcmp(spec->device, "host") == 0
-               ? TDM_OK
-               : tdm__fail(TDM_E_UNSUPPORTED,
-                           "weights by names are host memory, cluster.device is %s: engines "
-                           "need a layout, as many ranks as trainers, and update.mode donate "
-                           "or copy",
-                           spec->device);
-}
-
 tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *manifest,
                                       struct tdm__weight_cost *cost_out)
 {
@@ -254,9 +242,8 @@ tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *m
             crew->layouts[i] = layout_sum(answer_of(&layouts, i));
         }
     }
-    if (status == TDM_OK) {
-        status = crew->by_parts ? connect_trainers(crew, &layouts, cost_out)
-                                : check_names(crew->spec);
+    if (status == TDM_OK && crew->by_parts) {
+        status = connect_trainers(crew, &layouts, cost_out);
     }
     answers_fini(&layouts);
     return status;

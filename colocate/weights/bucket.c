@@ -417,8 +417,15 @@ const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan
 
 /* ---- replay ----------------------------------------------------------------------------- */
 
-void tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                      const struct tdm_slice *slices, void *part)
+static struct tdm__part move_of(const void *from, void *to, size_t size_bytes)
+{
+    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+
+    return tdm__part_of_rows(&row, from, to);
+}
+
+uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                          const struct tdm_slice *slices, void *part, struct tdm__part *moves)
 {
     const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
 
@@ -426,19 +433,22 @@ void tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint
         const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
         const uint8_t *slice = slices[run->slice].address;
 
-        memcpy((uint8_t *)part + run->part_offset, slice + run->slice_offset, run->size_bytes);
+        moves[i] = move_of(slice + run->slice_offset, (uint8_t *)part + run->part_offset,
+                           run->size_bytes);
     }
+    return description->runs_count;
 }
 
-void tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                        const void *part, void *image)
+uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                            const void *part, void *image, struct tdm__part *moves)
 {
     const struct tdm__bucket_part *description = tdm__bucket_part_of(plan, bucket, rank);
 
     for (uint32_t i = 0; i < description->runs_count; i++) {
         const struct tdm__bucket_run *run = &plan->runs[description->runs_first + i];
 
-        memcpy((uint8_t *)image + run->bucket_offset, (const uint8_t *)part + run->part_offset,
-               run->size_bytes);
+        moves[i] = move_of((const uint8_t *)part + run->part_offset,
+                           (uint8_t *)image + run->bucket_offset, run->size_bytes);
     }
+    return description->runs_count;
 }

@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_WEIGHTS_BUCKET_H
 #define TDM_COLOCATE_WEIGHTS_BUCKET_H
 
+#include "colocate/plan/part.h"
 #include "colocate/weights/layout.h"
 
 #include <stdint.h>
@@ -70,13 +71,13 @@ void tdm__bucket_plan_destroy(struct tdm__bucket_plan *plan); /* NULL is allowed
 const struct tdm__bucket_part *tdm__bucket_part_of(const struct tdm__bucket_plan *plan,
                                                    uint32_t bucket, uint32_t rank);
 
-/* On the host: copies the rank's runs out of its slices, whose addresses are valid here, into
- * `part`, which has room for the bucket's part_bytes_max. */
-void tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                      const struct tdm_slice *slices, void *part);
-/* Copies a rank's part to its places in the image.  After all ranks' parts every tensor is
+/* What a device has to move: the rank's runs out of its slices, whose addresses are valid here,
+ * into `part`, which has room for the bucket's part_bytes_max.  Returns how many moves. */
+uint32_t tdm__bucket_pack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                          const struct tdm_slice *slices, void *part, struct tdm__part *moves);
+/* The same of a rank's part to its places in the image.  After all ranks' parts every tensor is
  * whole; the bytes between tensors are not touched. */
-void tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
-                        const void *part, void *image);
+uint32_t tdm__bucket_unpack(const struct tdm__bucket_plan *plan, uint32_t bucket, uint32_t rank,
+                            const void *part, void *image, struct tdm__part *moves);
 
 #endif

@@ -1,4 +1,4 @@
-/* checksum.c - XXH3 over tensors, so that wrong bytes are found and named. */
+/* checksum.c - sums of tensors, so that wrong bytes are found and named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/checksum.h"
 
@@ -27,15 +27,29 @@ const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEX
 
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes)
 {
+    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+
     TDM_ASSERT(data != NULL || size_bytes == 0);
-    return XXH3_64bits(data, size_bytes);
+    return tdm__sum_rows(&row, data);
+}
+
+struct tdm__part tdm__checksum_part(const void *data, size_t size_bytes)
+{
+    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
+
+    return tdm__part_of_rows(&row, data, NULL);
 }
 
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
                                 uint64_t expected)
 {
-    uint64_t found = tdm__checksum_tensor(data, size_bytes);
+    return tdm__checksum_compare(name, size_bytes, tdm__checksum_tensor(data, size_bytes),
+                                 expected);
+}
 
+tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t found,
+                                 uint64_t expected)
+{
     if (found != expected) {
         return tdm__fail(TDM_E_CHECKSUM,
                          "tensor %s: %zu bytes have the checksum %016" PRIx64

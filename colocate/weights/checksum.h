@@ -1,7 +1,9 @@
-/* checksum.h - XXH3 over tensors, so that wrong bytes are found and named. */
+/* checksum.h - sums of tensors, so that wrong bytes are found and named. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_COLOCATE_WEIGHTS_CHECKSUM_H
 #define TDM_COLOCATE_WEIGHTS_CHECKSUM_H
+
+#include "colocate/plan/part.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,12 +22,17 @@ bool tdm__hash_equal(const struct tdm__hash *a, const struct tdm__hash *b);
 /* Writes 32 hexadecimal digits and returns them. */
 const char *tdm__hash_text(const struct tdm__hash *hash, char text[TDM__HASH_TEXT_BYTES]);
 
-/* XXH3-64 of a tensor's contiguous bytes. */
+/* Of a tensor's contiguous bytes: they are one row (colocate/plan/sum.h). */
 uint64_t tdm__checksum_tensor(const void *data, size_t size_bytes);
+/* For a device to take it: nothing is written, and the part's sum is the tensor's. */
+struct tdm__part tdm__checksum_part(const void *data, size_t size_bytes);
 
 /* TDM_E_CHECKSUM names the tensor and both sums unless the bytes have the sum `expected`. */
 tdm_status tdm__checksum_verify(const char *name, const void *data, size_t size_bytes,
                                 uint64_t expected);
+/* The same of bytes that were summed elsewhere. */
+tdm_status tdm__checksum_compare(const char *name, size_t size_bytes, uint64_t found,
+                                 uint64_t expected);
 
 /* What a member votes for: the manifest and the checksum of each of its tensors, in order.  Two
  * members with the same one hold the same bytes under the same names. */

@@ -44,7 +44,7 @@ struct tdm__storage_record {
     uint64_t allocation_bytes;
     uint64_t reference; /* the exporter's counter for this export */
     uint64_t event;     /* recorded after the last write; 0: none */
-    uint64_t checksum;  /* XXH3-64 of the storage, 0: only tensors have sums */
+    uint64_t checksum;  /* of the storage, 0: only tensors have sums */
     uint32_t flags;
     uint32_t reserved[3]; /* zero */
 };
@@ -64,9 +64,8 @@ struct tdm__tensor_record {
     uint64_t shape[TDM_DIMS_MAX];  /* unused: zero */
     uint64_t stride[TDM_DIMS_MAX]; /* in elements; unused: zero */
     uint64_t offset;               /* of the first element in the storage, in elements */
-    uint64_t checksum; /* XXH3-64 of its elements, row after row; of a part colocate/plan/sum.h
-                        */
-    uint64_t image;    /* of a part: its first byte in the receiver's weights; else zero */
+    uint64_t checksum;      /* of its bytes as one row, of a part as its rows (plan/sum.h) */
+    uint64_t image;         /* of a part: its first byte in the receiver's weights; else zero */
     uint64_t reserved_tail; /* zero */
 };
 

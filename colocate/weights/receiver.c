@@ -26,6 +26,8 @@ struct tdm__receiver {
     uint64_t *sums;                /* owned: of each tensor of the manifest */
     uint8_t *staged;               /* owned: has it come? */
     struct tdm_tensor_view *views; /* owned */
+    struct tdm__part *looks;       /* owned: at the tensors of a bucket, to sum them */
+    uint64_t *seen;                /* owned: their sums */
     struct tdm__parts *parts;      /* owned; NULL: no layout, tensors come whole */
     bool by_parts;                 /* the update brought parts */
     bool verified;                 /* one update was, in full */
@@ -48,7 +50,10 @@ static tdm_status make(struct tdm__receiver *receiver)
     receiver->sums = calloc(count, sizeof(*receiver->sums));
     receiver->staged = calloc(count, sizeof(*receiver->staged));
     receiver->views = calloc(count, sizeof(*receiver->views));
-    if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL) {
+    receiver->looks = calloc(count, sizeof(*receiver->looks));
+    receiver->seen = calloc(count, sizeof(*receiver->seen));
+    if (receiver->sums == NULL || receiver->staged == NULL || receiver->views == NULL ||
+        receiver->looks == NULL || receiver->seen == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a receiver of %u tensors", count);
     }
     return tdm__region_create(options->regions, &shadow, &receiver->shadow);
@@ -98,6 +103,8 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver)
     free(receiver->sums);
     free(receiver->staged);
     free(receiver->views);
+    free(receiver->looks);
+    free(receiver->seen);
     tdm__parts_destroy(receiver->parts);
     free(receiver);
 }
@@ -210,11 +217,20 @@ static tdm_status make_views(struct tdm__receiver *receiver, const struct tdm__h
 static tdm_status verify(const struct tdm__receiver *receiver,
                          const struct tdm__handles *handles)
 {
-    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+    struct tdm__device *device = tdm__regions_device(receiver->options.regions);
+    uint32_t count = handles->header.tensors_count;
+
+    for (uint32_t i = 0; i < count; i++) {
         const struct tdm_tensor_view *view = &receiver->views[i];
 
-        TDM_TRY(tdm__checksum_verify(view->info.name, view->data, tdm_tensor_bytes(&view->info),
-                                     handles->tensors[i].checksum));
+        receiver->looks[i] = tdm__checksum_part(view->data, tdm_tensor_bytes(&view->info));
+    }
+    TDM_TRY(device->ops->move(device, receiver->looks, count, receiver->seen));
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tdm_tensor_info *info = &receiver->views[i].info;
+
+        TDM_TRY(tdm__checksum_compare(info->name, tdm_tensor_bytes(info), receiver->seen[i],
+                                      handles->tensors[i].checksum));
     }
     return TDM_OK;
 }
@@ -422,14 +438,14 @@ tdm_status tdm__receiver_stage_file(struct tdm__receiver *receiver,
 
 /* ---- from a peer ------------------------------------------------------------------------ */
 
-/* Sums depend on how bytes are cut into rows: a block is one. */
+/* To NULL: only sums. */
 static tdm_status move_block(const struct tdm__receiver *receiver, const void *from, void *to,
                              size_t size_bytes, uint64_t *sum_out)
 {
     struct tdm__device *device = tdm__regions_device(receiver->options.regions);
-    const struct tdm__rows row = {.count = 1, .size_bytes = size_bytes};
-    const struct tdm__part part = tdm__part_of_rows(&row, from, to);
+    struct tdm__part part = tdm__checksum_part(from, size_bytes);
 
+    part.to = to;
     return device->ops->move(device, &part, 1, sum_out);
 }
 

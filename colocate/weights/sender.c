@@ -11,11 +11,13 @@
 
 struct tdm__sender {
     struct tdm__sender_options options;
-    struct tdm__bucket_plan *plan;      /* owned, like the rest */
-    tdm_region *bucket;                 /* the image */
-    struct tdm_slice *slices;           /* this rank's, with addresses where they are now */
-    void *part;                         /* what this rank contributes */
-    void *parts;                        /* of all ranks */
+    struct tdm__bucket_plan *plan; /* owned, like the rest */
+    tdm_region *bucket;            /* the image */
+    struct tdm_slice *slices;      /* this rank's, with addresses where they are now */
+    char *part;                    /* what this rank contributes: the device's host memory */
+    char *parts;                   /* of all ranks; the same */
+    struct tdm__part *moves;       /* what a device does of one bucket at a time */
+    uint64_t *sums;                /* theirs */
     struct tdm__tensor_record *records; /* of the largest bucket */
     void *description;
     uint64_t exports_count;
@@ -33,22 +35,55 @@ static uint32_t tensors_max(const struct tdm__bucket_plan *plan)
     return most;
 }
 
+static size_t parts_bytes(const struct tdm__sender *sender)
+{
+    return sender->options.ranks_count * sender->plan->part_bytes_max;
+}
+
+/* Where devices copy from and to; once it is needed, since it may be pinned. */
+static tdm_status make_parts(struct tdm__sender *sender)
+{
+    struct tdm__device *device = tdm__regions_device(sender->options.regions);
+    void *address;
+
+    if (sender->part == NULL) {
+        TDM_TRY(device->ops->host_alloc(device, sender->plan->part_bytes_max, &address));
+        sender->part = address;
+    }
+    if (sender->parts == NULL) {
+        TDM_TRY(device->ops->host_alloc(device, parts_bytes(sender), &address));
+        sender->parts = address;
+    }
+    return TDM_OK;
+}
+
+static void free_parts(struct tdm__sender *sender)
+{
+    struct tdm__device *device = tdm__regions_device(sender->options.regions);
+
+    if (sender->part != NULL) {
+        device->ops->host_free(device, sender->part, sender->plan->part_bytes_max);
+    }
+    if (sender->parts != NULL) {
+        device->ops->host_free(device, sender->parts, parts_bytes(sender));
+    }
+}
+
 static tdm_status make_buffers(struct tdm__sender *sender)
 {
     const struct tdm__layout *own = &sender->options.layouts[sender->options.rank];
     uint32_t most = tensors_max(sender->plan);
     struct tdm__handles largest = {.header = {.storages_count = 1, .tensors_count = most}};
-    size_t part_bytes = sender->plan->part_bytes_max;
+    size_t moves_max = (size_t)sender->plan->runs_count + most;
 
     sender->slices = calloc(own->slices_count + 1, sizeof(*sender->slices));
-    sender->part = calloc(1, part_bytes);
-    sender->parts = calloc(sender->options.ranks_count + 1, part_bytes);
+    sender->moves = calloc(moves_max + 1, sizeof(*sender->moves));
+    sender->sums = calloc(moves_max + 1, sizeof(*sender->sums));
     sender->records = calloc(most + 1, sizeof(*sender->records));
     sender->description = malloc(tdm__handles_bytes(&largest));
-    if (sender->slices == NULL || sender->part == NULL || sender->parts == NULL ||
+    if (sender->slices == NULL || sender->moves == NULL || sender->sums == NULL ||
         sender->records == NULL || sender->description == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an update's buffers: %u parts of %zu bytes",
-                         sender->options.ranks_count, part_bytes);
+        return tdm__fail(TDM_E_NOMEM, "an update's buffers: %zu moves", moves_max);
     }
     return TDM_OK;
 }
@@ -91,11 +126,12 @@ void tdm__sender_destroy(struct tdm__sender *sender)
     if (sender == NULL) {
         return;
     }
+    free_parts(sender);
     tdm_region_destroy(sender->bucket);
     tdm__bucket_plan_destroy(sender->plan);
     free(sender->slices);
-    free(sender->part);
-    free(sender->parts);
+    free(sender->moves);
+    free(sender->sums);
     free(sender->records);
     free(sender->description);
     free(sender);
@@ -103,6 +139,7 @@ void tdm__sender_destroy(struct tdm__sender *sender)
 
 tdm_status tdm__sender_resume(struct tdm__sender *sender, int64_t timeout_ms)
 {
+    TDM_TRY(make_parts(sender));
     return tdm_region_is_resident(sender->bucket)
                ? TDM_OK
                : tdm_region_resume(sender->bucket, timeout_ms);
@@ -133,30 +170,50 @@ uint64_t tdm__sender_bucket_bytes(const struct tdm__sender *sender, uint32_t buc
 tdm_status tdm__sender_fill(struct tdm__sender *sender, uint32_t bucket)
 {
     const struct tdm__sender_options *options = &sender->options;
+    struct tdm__device *device = tdm__regions_device(options->regions);
     size_t part_bytes = sender->plan->buckets[bucket].part_bytes_max;
-    const char *parts = sender->parts;
+    uint32_t count;
 
     if (!tdm_region_is_resident(sender->bucket)) {
         return tdm__fail(TDM_E_STATE, "a bucket is to be filled before it has memory");
     }
     TDM_TRY(tdm__layout_locate(&options->layouts[options->rank], options->manifest,
                                options->regions, sender->slices));
-    tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part);
+    count = tdm__bucket_pack(sender->plan, bucket, options->rank, sender->slices, sender->part,
+                             sender->moves);
+    TDM_TRY(device->ops->move(device, sender->moves, count, sender->sums));
     TDM_TRY(tdm_group_all_gather(options->group, sender->part, part_bytes, sender->parts));
+    count = 0;
     for (uint32_t rank = 0; rank < options->ranks_count; rank++) {
-        tdm__bucket_unpack(sender->plan, bucket, rank, parts + rank * part_bytes,
-                           tdm_region_address(sender->bucket));
+        count +=
+            tdm__bucket_unpack(sender->plan, bucket, rank, sender->parts + rank * part_bytes,
+                               tdm_region_address(sender->bucket), sender->moves + count);
     }
-    return TDM_OK;
+    return device->ops->move(device, sender->moves, count, sender->sums);
 }
 
 /* ---- describe --------------------------------------------------------------------------- */
 
-static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor,
+/* The sums of a bucket's tensors, in their order. */
+static tdm_status sum_tensors(struct tdm__sender *sender, const struct tdm__bucket *about)
+{
+    struct tdm__device *device = tdm__regions_device(sender->options.regions);
+    const char *image = tdm_region_address(sender->bucket);
+
+    for (uint32_t i = 0; i < about->tensors_count; i++) {
+        uint32_t tensor = about->tensors_first + i;
+
+        sender->moves[i] =
+            tdm__checksum_part(image + sender->plan->tensor_offsets[tensor],
+                               tdm_tensor_bytes(&sender->options.manifest->tensors[tensor]));
+    }
+    return device->ops->move(device, sender->moves, about->tensors_count, sender->sums);
+}
+
+static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor, uint64_t sum,
                             struct tdm__tensor_record *record)
 {
     const struct tdm_tensor_info *info = &sender->options.manifest->tensors[tensor];
-    const char *image = tdm_region_address(sender->bucket);
     uint64_t offset = sender->plan->tensor_offsets[tensor];
 
     *record = (struct tdm__tensor_record){
@@ -164,7 +221,7 @@ static void describe_tensor(const struct tdm__sender *sender, uint32_t tensor,
         .dtype = (uint16_t)info->dtype,
         .dims_count = (uint8_t)info->dims_count,
         .offset = offset / tdm_dtype_bytes(info->dtype),
-        .checksum = tdm__checksum_tensor(image + offset, tdm_tensor_bytes(info)),
+        .checksum = sum,
     };
     memcpy(record->shape, info->shape, info->dims_count * sizeof(info->shape[0]));
     tdm__tensor_row_major(info, record->stride);
@@ -191,8 +248,9 @@ tdm_status tdm__sender_describe(struct tdm__sender *sender, const struct tdm__id
                                    .tensors = sender->records};
     size_t bytes = tdm__handles_bytes(&handles);
 
+    TDM_TRY(sum_tensors(sender, about));
     for (uint32_t i = 0; i < about->tensors_count; i++) {
-        describe_tensor(sender, about->tensors_first + i, &sender->records[i]);
+        describe_tensor(sender, about->tensors_first + i, sender->sums[i], &sender->records[i]);
     }
     TDM_TRY(tdm__handles_encode(&handles, sender->description, bytes));
     *bytes_out = (struct tdm_bytes){sender->description, bytes};

@@ -139,9 +139,9 @@ struct tdm_engine_ops {
                           uint32_t *count_out);
     tdm_status (*start)(void *state, void *const *addresses);
     /* Copies what this rank needs out of the tensors into `weights`: an image of the "weights"
-     * region, of its size, that is not the one being served.  A name it does not know, or a
-     * wrong shape or dtype, is refused with TDM_E_INVAL naming it.  The views die with the
-     * call. */
+     * region, of its size, that is not the one being served.  On a GPU both are there, but for
+     * the tensors of files, which are the host's.  A name it does not know, or a wrong shape or
+     * dtype, is refused with TDM_E_INVAL naming it.  The views die with the call. */
     tdm_status (*load)(void *state, void *weights, const struct tdm_tensor_view *tensors,
                        uint32_t tensors_count);
     /* Are all tensors there that this rank needs?  Asked before it votes for a version; names

@@ -187,6 +187,15 @@ static void check_image(const struct model *model, const struct tdm__bucket_plan
     }
 }
 
+static void run(const struct tdm__part *moves, uint32_t count)
+{
+    uint64_t sum;
+
+    for (uint32_t i = 0; i < count; i++) {
+        assert_int_equal(tdm__part_run(&moves[i], &sum), TDM_OK);
+    }
+}
+
 /* Every rank packs, the parts lie behind each other as after an all-gather, all are unpacked.
  */
 static void exchange(const struct model *model, const struct tdm__bucket_plan *plan)
@@ -197,19 +206,22 @@ static void exchange(const struct model *model, const struct tdm__bucket_plan *p
         uint64_t part_bytes = plan->buckets[b].part_bytes_max;
         uint8_t *parts = malloc(part_bytes * plan->ranks_count);
         uint8_t *image = calloc(1, plan->buckets[b].size_bytes);
+        struct tdm__part *moves = calloc(plan->runs_count + 1, sizeof(*moves));
 
-        assert_true(parts != NULL && image != NULL);
+        assert_true(parts != NULL && image != NULL && moves != NULL);
         assert_int_equal(plan->buckets[b].tensors_first, tensors);
         tensors += plan->buckets[b].tensors_count;
         for (uint32_t r = 0; r < plan->ranks_count; r++) {
-            tdm__bucket_pack(plan, b, r, model->slices[r], parts + r * part_bytes);
+            run(moves,
+                tdm__bucket_pack(plan, b, r, model->slices[r], parts + r * part_bytes, moves));
         }
         for (uint32_t r = 0; r < plan->ranks_count; r++) {
-            tdm__bucket_unpack(plan, b, r, parts + r * part_bytes, image);
+            run(moves, tdm__bucket_unpack(plan, b, r, parts + r * part_bytes, image, moves));
         }
         check_image(model, plan, b, image);
         free(parts);
         free(image);
+        free(moves);
     }
     assert_int_equal(tensors, model->tensors_count);
 }

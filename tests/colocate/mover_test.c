@@ -21,15 +21,6 @@
 
 enum { HALVED = 0, QUANTIZED = 1, WINDOW_BYTES = 4096, GAP_BYTES = 64, WAIT_MS = 5000 };
 
-/* Every promise is kept on each of these; what they have in memory is the same. */
-static const struct place_of_work {
-    const char *name;
-    bool cuda;
-    bool late; /* copies and kernels run when they are waited for, and not before */
-} places[] = {{"host", false, false}, {"cuda", true, false}, {"cuda, late", true, true}};
-
-static const struct place_of_work *on = places;
-
 struct movers {
     struct weight_world *world;
     bool in_place;
@@ -87,7 +78,7 @@ static struct movers *movers_open(bool in_place, enum tdm__verify verify)
     struct tdm__layout layout;
 
     assert_non_null(m);
-    m->world = weight_world_open_on(on->cuda, "mover", verify);
+    m->world = weight_world_open("mover", verify);
     m->in_place = in_place;
     place_tensors(m);
     layout = (struct tdm__layout){m->slices, WORLD_TENSORS};
@@ -575,7 +566,7 @@ static void no_failed_call_serves_half_a_version(bool in_place)
     uint64_t given_up = 0;
     uint64_t nth = 0;
 
-    if (!on->cuda) {
+    if (!weight_world_is_cuda()) {
         movers_close(m);
         return;
     }
@@ -602,7 +593,7 @@ static void no_failed_call_serves_half_a_version(bool in_place)
 
 BOTH_WAYS(no_failed_call_serves_half_a_version)
 
-static int run_here(void)
+static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_part_arrives_in_place),
@@ -622,19 +613,10 @@ static int run_here(void)
         cmocka_unit_test(no_failed_call_serves_half_a_version_by_copy),
     };
 
-    return cmocka_run_group_tests_name(on->name, tests, NULL, NULL);
+    return cmocka_run_group_tests_name(device, tests, NULL, NULL);
 }
 
 int main(void)
 {
-    int failed = 0;
-
-    cuda_gpu_choose((size_t)1 << 30);
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        on = &places[i];
-        cuda_gpu_standin.defer(on->late);
-        failed += run_here();
-    }
-    cuda_gpu_forget();
-    return failed;
+    return weight_world_everywhere(run_here);
 }

@@ -148,12 +148,15 @@ static void flip_a_byte(struct weight_world *world, const struct tdm__id *key, s
 {
     struct tdm__device *device = world->gpu->devices[1];
     struct tdm__block *block;
+    unsigned char byte;
     void *address;
 
     TRY(device->ops->import(device, key, &block));
     TRY(device->ops->reserve(device, block->size_bytes, &address));
     TRY(device->ops->map(device, address, block, TDM__READ_WRITE));
-    ((unsigned char *)address)[offset] ^= 0x10;
+    weight_world_get(world, 1, &byte, (char *)address + offset, 1);
+    byte ^= 0x10;
+    weight_world_put(world, 1, (char *)address + offset, &byte, 1);
     TRY(device->ops->unmap(device, address, block->size_bytes));
     device->ops->unreserve(device, address, block->size_bytes);
     device->ops->release(device, &block, 1);
@@ -394,19 +397,23 @@ static void drop_keeps_what_is_served(void **state)
 {
     struct weight_world *world = *state;
     unsigned char *served = malloc(2 * MIB);
+    unsigned char *kept = malloc(2 * MIB);
     struct tdm__hash hash;
 
     assert_non_null(served);
+    assert_non_null(kept);
     weight_world_commit(world);
-    memcpy(served, tdm_region_address(world->weights), 2 * MIB);
+    weight_world_get(world, 1, served, tdm_region_address(world->weights), 2 * MIB);
     weight_world_learn(world);
     weight_world_begin(world);
     weight_world_send_all(world);
     TRY(tdm__receiver_prepare(world->receiver, &world->update, &hash));
     TRY(tdm__receiver_drop(world->receiver, world->epoch));
     TRY(tdm__receiver_drop(world->receiver, world->epoch));
-    assert_memory_equal(served, tdm_region_address(world->weights), 2 * MIB);
+    weight_world_get(world, 1, kept, tdm_region_address(world->weights), 2 * MIB);
+    assert_memory_equal(served, kept, 2 * MIB);
     free(served);
+    free(kept);
     weight_world_commit(world); /* the next one is as good as any */
     assert_true(weight_world_serves_truth(world));
 }
@@ -557,16 +564,21 @@ static void a_peers_weights_are_copied_whole(void **state)
 {
     struct weight_world *world = *state;
     struct joiner joiner = joiner_open(world, 2 * MIB);
+    unsigned char *copied = malloc(2 * MIB);
+    unsigned char *shown = malloc(2 * MIB);
     struct tdm__weight_blocks blocks;
 
+    assert_true(copied != NULL && shown != NULL);
     weight_world_commit(world);
     TRY(tdm__receiver_show(world->receiver, &blocks));
     assert_true(blocks.count > 0);
     TRY(tdm__receiver_pull(joiner.receiver, &blocks));
-    assert_memory_equal(tdm_region_address(joiner.weights), world->truth,
-                        world->manifest->size_bytes);
-    assert_memory_equal(tdm_region_address(joiner.weights), tdm_region_address(world->weights),
-                        2 * MIB);
+    weight_world_get(world, 0, copied, tdm_region_address(joiner.weights), 2 * MIB);
+    weight_world_get(world, 1, shown, tdm_region_address(world->weights), 2 * MIB);
+    assert_memory_equal(copied, world->truth, world->manifest->size_bytes);
+    assert_memory_equal(copied, shown, 2 * MIB);
+    free(copied);
+    free(shown);
     assert_true(weight_world_serves_truth(world));
     TRY(tdm_region_pause(world->weights)); /* its memory really goes: nobody maps it */
     TRY(tdm_region_resume(world->weights, 0));
@@ -578,13 +590,17 @@ static void what_changed_since_it_was_shown_is_refused(void **state)
     struct weight_world *world = *state;
     struct joiner joiner = joiner_open(world, 2 * MIB);
     struct tdm__weight_blocks blocks;
-    unsigned char *bytes = tdm_region_address(world->weights);
+    unsigned char *last = (unsigned char *)tdm_region_address(world->weights) + 2 * MIB - 1;
+    unsigned char byte;
 
     weight_world_commit(world);
     TRY(tdm__receiver_show(world->receiver, &blocks));
-    bytes[2 * MIB - 1] ^= 1;
+    weight_world_get(world, 1, &byte, last, 1);
+    byte ^= 1;
+    weight_world_put(world, 1, last, &byte, 1);
     assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_CHECKSUM);
-    bytes[2 * MIB - 1] ^= 1;
+    byte ^= 1;
+    weight_world_put(world, 1, last, &byte, 1);
     blocks.keys[0].bytes[3] ^= 1;
     assert_int_equal(tdm__receiver_pull(joiner.receiver, &blocks), TDM_E_NOT_FOUND);
     blocks.keys[0].bytes[3] ^= 1;
@@ -598,7 +614,7 @@ static void what_changed_since_it_was_shown_is_refused(void **state)
     joiner_close(&joiner);
 }
 
-int main(void)
+static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
         EACH(every_tensor_arrives_byte_for_byte),
@@ -628,5 +644,10 @@ int main(void)
         EACH(what_changed_since_it_was_shown_is_refused),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(device, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return weight_world_everywhere(run_here);
 }

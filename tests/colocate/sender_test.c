@@ -180,7 +180,7 @@ static void slices_with_a_gap_make_no_sender(void **state)
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
-int main(void)
+static int run_here(const char *device)
 {
     const struct CMUnitTest tests[] = {
         EACH(the_buckets_describe_every_tensor_once_and_in_order),
@@ -192,5 +192,10 @@ int main(void)
         EACH(slices_with_a_gap_make_no_sender),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name(device, tests, NULL, NULL);
+}
+
+int main(void)
+{
+    return weight_world_everywhere(run_here);
 }

@@ -5,6 +5,7 @@
 
 #include "colocate/comm/comm.h"
 #include "colocate/comm/host/segment.h"
+#include "tests/support/cuda_gpu.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,6 +21,8 @@
 
 enum { TIMEOUT_MS = 20000, BUCKET_BYTES = 8192 };
 
+static bool on_cuda;
+
 /* ---- bytes ------------------------------------------------------------------------------ */
 
 static void copy_bytes(const struct weight_world *world, int index, void *to, const void *from,
@@ -31,8 +34,8 @@ static void copy_bytes(const struct weight_world *world, int index, void *to, co
     TRY(device->ops->copy_flush(device));
 }
 
-void weight_world_put(struct weight_world *world, int device, void *address, const void *bytes,
-                      size_t size_bytes)
+void weight_world_put(const struct weight_world *world, int device, void *address,
+                      const void *bytes, size_t size_bytes)
 {
     copy_bytes(world, device, address, bytes, size_bytes);
 }
@@ -61,8 +64,8 @@ static tdm_status engine_load(void *state, void *weights, const struct tdm_tenso
         while (strcmp(tensors[i].info.name, world->infos[tensor].name) != 0) {
             tensor++;
         }
-        memcpy((char *)weights + world->offsets[tensor], tensors[i].data,
-               tdm_tensor_bytes(&tensors[i].info));
+        weight_world_put(engine->world, 1, (char *)weights + world->offsets[tensor],
+                         tensors[i].data, tdm_tensor_bytes(&tensors[i].info));
     }
     return TDM_OK;
 }
@@ -216,12 +219,27 @@ static void open_receiver(struct weight_world *world, enum tdm__verify verify)
     TRY(tdm__receiver_create(&options, &world->receiver));
 }
 
-struct weight_world *weight_world_open(const char *test, enum tdm__verify verify)
+int weight_world_everywhere(int (*run)(const char *device))
 {
-    return weight_world_open_on(false, test, verify);
+    int failed = run("host");
+
+    cuda_gpu_choose(4096 * MIB);
+    on_cuda = true;
+    cuda_gpu_standin.defer(false);
+    failed += run("cuda");
+    cuda_gpu_standin.defer(true);
+    failed += run("cuda, late");
+    on_cuda = false;
+    cuda_gpu_forget();
+    return failed;
 }
 
-struct weight_world *weight_world_open_on(bool cuda, const char *test, enum tdm__verify verify)
+bool weight_world_is_cuda(void)
+{
+    return on_cuda;
+}
+
+struct weight_world *weight_world_open(const char *test, enum tdm__verify verify)
 {
     struct weight_world *world = calloc(1, sizeof(*world));
     struct tdm__id node;
@@ -229,7 +247,7 @@ struct weight_world *weight_world_open_on(bool cuda, const char *test, enum tdm_
     assert_non_null(world);
     world->chance = chance_start(test, 1);
     world->gpu = host_gpu_open(64 * MIB, false);
-    if (cuda) {
+    if (on_cuda) {
         host_gpu_use_cuda(world->gpu);
     }
     for (int i = 0; i < 2; i++) {
@@ -355,6 +373,13 @@ void weight_world_pause_buckets(struct weight_world *world)
 
 bool weight_world_serves_truth(const struct weight_world *world)
 {
-    return memcmp(tdm_region_address(world->weights), world->truth,
-                  world->manifest->size_bytes) == 0;
+    size_t size_bytes = world->manifest->size_bytes;
+    unsigned char *served = malloc(size_bytes);
+    bool same;
+
+    assert_non_null(served);
+    weight_world_get(world, 1, served, tdm_region_address(world->weights), size_bytes);
+    same = memcmp(served, world->truth, size_bytes) == 0;
+    free(served);
+    return same;
 }

@@ -44,16 +44,20 @@ struct weight_world {
     uint64_t epoch;
 };
 
+/* Runs a group of tests, which is given its name, once on each device: the virtual GPU, and
+ * CUDA's by the stand-in, where copies and kernels run at once, or as late as they may.
+ * Returns the sum of what it returns. */
+int weight_world_everywhere(int (*run)(const char *device));
+/* Is it CUDA's at the moment? */
+bool weight_world_is_cuda(void);
+
 struct weight_world *weight_world_open(const char *test, enum tdm__verify verify);
-/* The same on the GPU that cuda_gpu_choose() chose, if `cuda`; nobody can fill buckets there.
- */
-struct weight_world *weight_world_open_on(bool cuda, const char *test, enum tdm__verify verify);
 /* Also checks that nothing is left on the GPU. */
 void weight_world_close(struct weight_world *world);
 
 /* Bytes to and from a region, wherever it is: by the trainers' device, or the engine's. */
-void weight_world_put(struct weight_world *world, int device, void *address, const void *bytes,
-                      size_t size_bytes);
+void weight_world_put(const struct weight_world *world, int device, void *address,
+                      const void *bytes, size_t size_bytes);
 void weight_world_get(const struct weight_world *world, int device, void *bytes,
                       const void *address, size_t size_bytes);
 
