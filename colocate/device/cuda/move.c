@@ -26,6 +26,7 @@ struct lanes {
 };
 
 _Static_assert((int)TDM__CUDA_LANES == (int)TDM__SUM_LANES, "a sum's");
+_Static_assert(sizeof(struct tdm__cuda_batch) <= 4096, "more than a kernel takes as arguments");
 
 /* What is needed from the first part on. */
 struct tdm__cuda_moving {
