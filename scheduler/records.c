@@ -121,6 +121,13 @@ tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_rec
                       write_node, node);
 }
 
+tdm_status tdm__node_rely(struct tdm__txn *txn, const struct tdm__id *node)
+{
+    char key[TDM__STORE_KEY_BYTES];
+
+    return tdm__txn_rely(txn, tdm__store_key("node", node, key));
+}
+
 static void write_free(tdm_writer *writer, const void *source)
 {
     tdm__node_resources_write(writer, source);

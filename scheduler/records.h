@@ -39,6 +39,8 @@ struct tdm__node_record {
 };
 tdm_status tdm__node_record_read(const struct tdm__record *record,
                                  struct tdm__node_record *node_out);
+/* The decision rests on the node's being there, or away: a renewal changes no version. */
+tdm_status tdm__node_rely(struct tdm__txn *txn, const struct tdm__id *node);
 tdm_status tdm__node_record_put(struct tdm__txn *txn, const struct tdm__node_record *node);
 
 tdm_status tdm__free_record_read(const struct tdm__record *record,

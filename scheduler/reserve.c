@@ -139,6 +139,9 @@ static tdm_status place_on_node(struct placing *placing, struct tdm__txn *txn)
         status = tdm__pool_take_grant(&node->pool, &place.grant);
         node->actors_count++;
         if (status == TDM_OK) {
+            status = tdm__node_rely(txn, &node->id);
+        }
+        if (status == TDM_OK) {
             status = tdm__free_record_put(txn, node);
         }
     }
@@ -233,13 +236,14 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     }
     tdm__group_record_fini(&group);
     TDM_TRY(status);
+    TDM_TRY(tdm__node_rely(txn, &placing->reserved.node.id));
     node = tdm__txn_find(txn, tdm__store_key("node", &placing->reserved.node.id, key));
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
 /* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
  * but for those of actors that another node makes anew. */
-static tdm_status check_name(const struct tdm__txn *txn, const char *name_key,
+static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
                              const struct tdm__id *actor)
 {
     const struct tdm__record *record =
@@ -250,9 +254,12 @@ static tdm_status check_name(const struct tdm__txn *txn, const char *name_key,
         return TDM_OK;
     }
     TDM_TRY(tdm__actor_record_read(record, &holder));
-    if (tdm__id_equal(&holder.actor, actor) ||
-        (!is_there(txn, &holder.node) && !(holder.returns && is_there(txn, &holder.home)))) {
+    if (tdm__id_equal(&holder.actor, actor)) {
         return TDM_OK;
+    }
+    if (!is_there(txn, &holder.node) && !(holder.returns && is_there(txn, &holder.home))) {
+        TDM_TRY(tdm__node_rely(txn, &holder.node));
+        return holder.returns ? tdm__node_rely(txn, &holder.home) : TDM_OK;
     }
     return tdm__fail(TDM_E_EXISTS, "the name %s is taken", strrchr(name_key, '/') + 1);
 }

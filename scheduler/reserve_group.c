@@ -54,6 +54,7 @@ static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
             used = places[i].node == node;
         }
         if (used) {
+            TDM_TRY(tdm__node_rely(txn, &snapshot->nodes[node].id));
             TDM_TRY(tdm__free_record_put(txn, &snapshot->resources[node]));
         }
     }
@@ -270,6 +271,8 @@ static tdm_status take_bundles_again(struct regrouping *regrouping, struct tdm__
             TDM_TRY(tdm__free_record_put(txn, node));
         } else if (!regrouping->without_lost) {
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
+        } else {
+            TDM_TRY(tdm__node_rely(txn, &bundle->node)); /* else it joins without the bundle */
         }
     }
     return TDM_OK;
@@ -427,6 +430,8 @@ static tdm_status give_back_bundles(const struct tdm__group_record *group, struc
         if (node != NULL) {
             TDM_TRY(tdm__pool_give_back(&node->pool, &group->bundles[i].grant));
             TDM_TRY(tdm__free_record_put(txn, node));
+        } else { /* it may just join, with the bundle */
+            TDM_TRY(tdm__node_rely(txn, &group->bundles[i].node));
         }
     }
     return TDM_OK;
