@@ -19,6 +19,7 @@
 #include "runtime/process/warden.h"
 #include "runtime/redis/embedded.h"
 #include "runtime/step.h"
+#include "runtime/store/known.h"
 #include "runtime/store/observed.h"
 #include "runtime/token.h"
 
@@ -42,6 +43,7 @@ struct daemon {
     struct tdm__redis_embedded *redis; /* NULL with somebody else's Redis */
     struct tdm__store *real_store;     /* under the faulty one of a test; else NULL */
     struct tdm__store *store;
+    struct tdm__known *known; /* lent to the store */
     struct tdm__rpc *rpc;
     struct tdm__services services;
     struct tdm__node node;
@@ -152,7 +154,10 @@ static tdm_status open_store(struct daemon *daemon)
                                        daemon->options.fault_seed, daemon->options.fault_one_in,
                                        &daemon->store));
     }
-    return tdm__store_observed_open(daemon->store, &daemon->store);
+    TDM_TRY(tdm__store_observed_open(daemon->store, &daemon->store));
+    TDM_TRY(tdm__known_create(&daemon->known));
+    daemon->store->known = daemon->known;
+    return TDM_OK;
 }
 
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
@@ -374,6 +379,7 @@ static void daemon_free(struct daemon *daemon)
     if (daemon->real_store != NULL) {
         daemon->real_store->ops->close(daemon->real_store);
     }
+    tdm__known_destroy(daemon->known);
     tdm__node_stop(&daemon->node);
     tdm__services_destroy(&daemon->services);
     if (daemon->rpc != NULL) {

@@ -9,7 +9,8 @@
 #include <tandem/value.h>
 
 /* A record is a key ("actor/3f…", 1 to 200 bytes of printable ASCII without '*'), opaque bytes,
- * and a version that is new with every change and never used twice, not even after a deletion.
+ * and a version that is new with every change and never used twice, not even after a deletion;
+ * the records of one commit share theirs.
  * All changes go through one operation, commit: *check the versions that were read, write all
  * or nothing*.  So every protocol above (placement, names, weight versions) is: read, decide,
  * commit, and on TDM_E_CONFLICT again.  A lost reply is no danger: a commit carries an id, and
@@ -21,6 +22,7 @@
  * not be reached by the deadline. */
 
 struct tdm__store;
+struct tdm__known; /* runtime/store/known.h */
 
 struct tdm__record {
     const char *key;
@@ -31,7 +33,9 @@ struct tdm__record {
 /* Borrowed until the callback returns; records sorted by key. */
 typedef void tdm__store_read_fn(void *arg, tdm_status status, const struct tdm__record *records,
                                 uint32_t records_count);
-typedef void tdm__store_commit_fn(void *arg, tdm_status status);
+/* `version`: what every record that this commit put has now; TDM__VERSION_NONE where it put
+ * none, or failed. */
+typedef void tdm__store_commit_fn(void *arg, tdm_status status, uint64_t version);
 typedef void tdm__store_changed_fn(void *arg, const char *key);
 
 enum tdm__write_kind {
@@ -78,6 +82,8 @@ struct tdm__store_ops {
 struct tdm__store {
     const struct tdm__store_ops *ops;
     bool closing; /* what fails now is not to be asked for again */
+    /* Lent by who opened it, or NULL: what transactions that wait for each other begin with. */
+    struct tdm__known *known;
     /* Of the scheduler (scheduler/attempt.h): transactions that wait for each other. */
     struct tdm__attempt *turns;
     struct tdm__attempt *last_turn; /* valid while there are turns */
@@ -122,8 +128,14 @@ tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key);
 
 /* Reads the patterns, runs the body, commits; on conflict again, until the deadline
  * (TDM_E_TIMEOUT) or the body's own failure.  After TDM_E_STORE the outcome is unknown: it is
- * not tried again.  `done` runs exactly once, later. */
-tdm_status tdm__txn_run(struct tdm__loop *loop, struct tdm__store *store,
+ * not tried again.  `done` runs exactly once, later.
+ *
+ * `known` (borrowed until `done`; NULL: none) may hold enough to begin without a read: the body
+ * then runs before this returns.  If it wants to commit, that is tried, and checks the patterns
+ * that are keys even where the body does not rely on them.  If it fails, or writes nothing, or
+ * the commit is a conflict, what was known decides nothing: the patterns are read, and the body
+ * runs again. */
+tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__known *known,
                         const char *const *patterns, uint32_t patterns_count,
                         int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
                         void *arg);

@@ -16,7 +16,6 @@ struct tdm__attempt {
     struct tdm__attempt *next; /* whose turn comes after this one */
     bool in_turn;
     bool running;
-    struct tdm__loop *loop;
     struct tdm__store *store;
     char patterns[PATTERNS_MAX][TDM__STORE_KEY_BYTES];
     uint32_t patterns_count;
@@ -83,15 +82,15 @@ static tdm_status attempt_again(struct tdm__attempt *attempt)
     for (uint32_t i = 0; i < attempt->patterns_count; i++) {
         patterns[i] = attempt->patterns[i];
     }
-    return tdm__txn_run(attempt->loop, attempt->store, patterns, attempt->patterns_count,
-                        attempt->deadline_ms, run_body, attempt_done, attempt);
+    return tdm__txn_run(attempt->store, attempt->in_turn ? attempt->store->known : NULL,
+                        patterns, attempt->patterns_count, attempt->deadline_ms, run_body,
+                        attempt_done, attempt);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the parameters are tdm__txn_run()'s */
-static tdm_status create(struct tdm__loop *loop, struct tdm__store *store,
-                         const char *const *patterns, uint32_t patterns_count,
-                         int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                         void *arg, struct tdm__attempt **attempt_out)
+static tdm_status create(struct tdm__store *store, const char *const *patterns,
+                         uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body *body,
+                         tdm__txn_done *done, void *arg, struct tdm__attempt **attempt_out)
 {
     struct tdm__attempt *attempt = calloc(1, sizeof(*attempt));
 
@@ -99,8 +98,7 @@ static tdm_status create(struct tdm__loop *loop, struct tdm__store *store,
     if (attempt == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a transaction");
     }
-    *attempt = (struct tdm__attempt){.loop = loop,
-                                     .store = store,
+    *attempt = (struct tdm__attempt){.store = store,
                                      .patterns_count = patterns_count,
                                      .deadline_ms = deadline_ms,
                                      .body = body,
@@ -121,8 +119,8 @@ tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
     struct tdm__attempt *attempt;
     tdm_status status;
 
-    TDM_TRY(
-        create(loop, store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
+    (void)loop; /* the store's own: every answer comes later on it */
+    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
     status = attempt_again(attempt);
     if (status != TDM_OK) {
         free(attempt);
@@ -138,8 +136,8 @@ tdm_status tdm__attempt_in_turn(struct tdm__loop *loop, struct tdm__store *store
     struct tdm__attempt *attempt;
     tdm_status status;
 
-    TDM_TRY(
-        create(loop, store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
+    (void)loop; /* the store's own: every answer comes later on it */
+    TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
     attempt->in_turn = true;
     if (store->turns != NULL) {
         store->last_turn->next = attempt;

@@ -102,11 +102,12 @@ const char *tdm__node_store_trouble(const struct tdm__node *node)
     return node->lease == NULL ? "" : node->lease->trouble;
 }
 
-static void renewed(void *arg, tdm_status status)
+static void renewed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__node *node = arg;
     struct tdm__node_lease *lease = node->lease;
 
+    (void)version; /* a touch puts nothing */
     lease->renewing = false;
     if (status == TDM_OK) {
         note_trouble(lease, "");

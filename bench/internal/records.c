@@ -73,7 +73,7 @@ static void begin_next(struct registration *registration)
     (void)snprintf(actor->name_key, sizeof(actor->name_key), "name/default/actor%u",
                    bench->all_count);
     (void)tdm__store_key("actor", &actor->actor, key);
-    TDM_CHECK(tdm__txn_run(bench->loop, bench->store, patterns, 2, tdm__deadline_in(TIMEOUT_MS),
+    TDM_CHECK(tdm__txn_run(bench->store, NULL, patterns, 2, tdm__deadline_in(TIMEOUT_MS),
                            write_both, on_written, registration));
 }
 

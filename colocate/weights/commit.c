@@ -4,6 +4,7 @@
 
 #include "colocate/weights/commit_record.h"
 #include "runtime/error.h"
+#include "runtime/store/known.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,11 +30,16 @@ struct questions {
     struct question **end;
 };
 
-/* The questions about one model, while there are any.  It has a transaction under way, and is
- * the transaction's: when `versions` is gone, it ends with it. */
+/* The most models whose last record is known beyond their last question. */
+enum { IDLE_LINES_MAX = 16 };
+
+/* The questions about one model.  While it has a transaction under way it is the transaction's:
+ * when `versions` is gone, it ends with it. */
 struct line {
     struct line *next;
     struct tdm__versions *versions; /* NULL: closed */
+    struct tdm__known *known;       /* owned: the record, where this process wrote it last */
+    bool running;                   /* a transaction is under way */
     struct questions asked;         /* seen by the transaction's body */
     struct questions waiting;
     int64_t deadline_ms;               /* of the transaction */
@@ -213,8 +219,10 @@ static tdm_status line_run(struct line *line)
         deadline_ms = question->deadline_ms > deadline_ms ? question->deadline_ms : deadline_ms;
     }
     line->deadline_ms = deadline_ms;
-    return tdm__txn_run(line->versions->loop, line->versions->store, &pattern, 1, deadline_ms,
-                        line_body, line_done, line);
+    TDM_TRY(tdm__txn_run(line->versions->store, line->known, &pattern, 1, deadline_ms,
+                         line_body, line_done, line));
+    line->running = true;
+    return TDM_OK;
 }
 
 static void line_free(struct line *line)
@@ -227,7 +235,18 @@ static void line_free(struct line *line)
         }
     }
     tdm_writer_destroy(line->writer);
+    tdm__known_destroy(line->known);
     free(line);
+}
+
+static bool has_too_many(const struct tdm__versions *versions)
+{
+    uint32_t idle_count = 0;
+
+    for (const struct line *line = versions->lines; line != NULL; line = line->next) {
+        idle_count += !line->running;
+    }
+    return idle_count > IDLE_LINES_MAX;
 }
 
 /* After a failure those who still wait fail as well, and ask again: the store is away, or the
@@ -236,6 +255,7 @@ static void line_free(struct line *line)
 static void line_done(void *arg, tdm_status status, const char *detail)
 {
     struct line *line = arg;
+    bool is_good = status == TDM_OK;
 
     if (status != TDM_OK) {
         questions_move(&line->asked, &line->waiting);
@@ -252,8 +272,12 @@ static void line_done(void *arg, tdm_status status, const char *detail)
             return;
         }
         questions_answer(&line->waiting, status, tdm_error_detail());
+        is_good = false;
     }
-    line_free(line);
+    line->running = false;
+    if (!is_good || line->versions == NULL || has_too_many(line->versions)) {
+        line_free(line);
+    }
 }
 
 /* ---- from outside ----------------------------------------------------------------------- */
@@ -276,9 +300,13 @@ void tdm__versions_close(struct tdm__versions *versions)
     if (versions == NULL) {
         return;
     }
-    for (struct line *line = versions->lines; line != NULL; line = line->next) {
+    for (struct line *line = versions->lines, *next; line != NULL; line = next) {
+        next = line->next;
         line->versions = NULL;
         questions_answer(&line->waiting, TDM_E_STORE, "the daemon is leaving");
+        if (!line->running) {
+            line_free(line);
+        }
     }
     free(versions);
 }
@@ -310,9 +338,8 @@ static struct line *find_line(const struct tdm__versions *versions, const char *
     return line;
 }
 
-/* The question is the line's from TDM_OK on. */
-static tdm_status open_line(struct tdm__versions *versions, const char *key,
-                            struct question *question)
+static tdm_status make_line(struct tdm__versions *versions, const char *key,
+                            struct line **line_out)
 {
     struct line *line = calloc(1, sizeof(*line));
     tdm_status status;
@@ -323,19 +350,40 @@ static tdm_status open_line(struct tdm__versions *versions, const char *key,
     (void)snprintf(line->key, sizeof(line->key), "%s", key);
     questions_init(&line->asked);
     questions_init(&line->waiting);
-    questions_add(&line->waiting, question);
     line->versions = versions;
+    line->next = versions->lines;
+    versions->lines = line;
     status = tdm_writer_create(&line->writer);
     if (status == TDM_OK) {
-        status = line_run(line);
+        status = tdm__known_create(&line->known);
     }
     if (status != TDM_OK) {
         line_free(line);
         return status;
     }
-    line->next = versions->lines;
-    versions->lines = line;
+    *line_out = line;
     return TDM_OK;
+}
+
+/* The question is the line's from TDM_OK on. */
+static tdm_status line_ask(struct tdm__versions *versions, const char *key,
+                           struct question *question)
+{
+    struct line *line = find_line(versions, key);
+    tdm_status status;
+
+    if (line == NULL) {
+        TDM_TRY(make_line(versions, key, &line));
+    }
+    questions_add(&line->waiting, question);
+    if (line->running) {
+        return TDM_OK;
+    }
+    status = line_run(line);
+    if (status != TDM_OK) {
+        line_free(line);
+    }
+    return status;
 }
 
 tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
@@ -344,7 +392,6 @@ tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
 {
     char key[TDM__MODEL_NAME_BYTES_MAX + 8];
     struct question *question;
-    struct line *line;
     tdm_status status;
 
     TDM_TRY(check_model(model));
@@ -353,12 +400,7 @@ tdm_status tdm__versions_ask(struct tdm__versions *versions, const char *model,
     question->deadline_ms = deadline_ms;
     question->fn = fn;
     question->arg = arg;
-    line = find_line(versions, key);
-    if (line != NULL) {
-        questions_add(&line->waiting, question);
-        return TDM_OK;
-    }
-    status = open_line(versions, key, question);
+    status = line_ask(versions, key, question);
     if (status != TDM_OK) {
         question_free(question);
     }

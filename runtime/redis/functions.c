@@ -9,8 +9,8 @@
  *   <prefix>index        sorted set of the record keys, all of score 0, so sorted by name; keys
  *                        of expired records are removed when a read meets them
  *   <prefix>version      the last version given
- *   <prefix>q:<request>  the outcome of a commit, for a minute
- *   <prefix>changed      channel: the changed keys of a commit, one per line
+ *   <prefix>q:<request>  the outcome of a commit, for a minute: "OK version" (0: put nothing)
+ * or "CONFLICT key" <prefix>changed      channel: the changed keys of a commit, one per line
  *
  * The records of one commit get the same version: it is the time in microseconds, or one more
  * than the last where that is not later: so none comes twice, even if the server lost its last
@@ -136,6 +136,7 @@ const char tdm__redis_functions[] =
     "  if #changed > 0 then\n"
     "    redis.call('PUBLISH', keys[1] .. 'changed', table.concat(changed, '\\n'))\n"
     "  end\n"
+    "  return commit.version or '0'\n"
     "end\n"
     "\n"
     "-- ARGV: request, then per write:\n"
@@ -150,8 +151,7 @@ const char tdm__redis_functions[] =
     "  if conflict then\n"
     "    outcome = 'CONFLICT ' .. conflict\n"
     "  else\n"
-    "    apply_all(keys, args, there)\n"
-    "    outcome = 'OK'\n"
+    "    outcome = 'OK ' .. apply_all(keys, args, there)\n"
     "  end\n"
     "  redis.call('SET', request, outcome, 'PX', 60000)\n"
     "  return outcome\n"

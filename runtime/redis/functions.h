@@ -5,9 +5,9 @@
 
 /* The names carry a version: daemons of two versions may share a server, each with its own
  * library.  Change the Lua, change the version. */
-#define TDM__REDIS_LIBRARY "tandem_2"
-#define TDM__REDIS_READ    "tandem_2_read"
-#define TDM__REDIS_COMMIT  "tandem_2_commit"
+#define TDM__REDIS_LIBRARY "tandem_3"
+#define TDM__REDIS_READ    "tandem_3_read"
+#define TDM__REDIS_COMMIT  "tandem_3_commit"
 
 /* How long the outcome of a commit is kept for a repeated request; a commit is not repeated
  * once this time is near. */

@@ -103,19 +103,18 @@ static tdm_status unexpected(const char *question, const redisReply *reply)
                      tdm__redis_reply_text(reply, text, sizeof(text)));
 }
 
-/* Decimal, canonical, and a version that a record can have. */
-static bool parse_version(const redisReply *reply, uint64_t *version_out)
+/* Decimal, canonical, and a version that a record can have.  `text` ends with a NUL. */
+static bool parse_version(const char *text, size_t bytes, uint64_t *version_out)
 {
     char *end;
     unsigned long long version;
 
-    if (!is_string(reply) || reply->len == 0 || reply->len > 20 || reply->str[0] < '1' ||
-        reply->str[0] > '9') {
+    if (bytes == 0 || bytes > 20 || text[0] < '1' || text[0] > '9') {
         return false;
     }
     errno = 0;
-    version = strtoull(reply->str, &end, 10);
-    if (errno != 0 || end != reply->str + reply->len || version == TDM__VERSION_ANY) {
+    version = strtoull(text, &end, 10);
+    if (errno != 0 || end != text + bytes || version == TDM__VERSION_ANY) {
         return false;
     }
     *version_out = version;
@@ -141,11 +140,12 @@ tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records
                                 &records));
     for (size_t i = 0; i < reply->elements; i += RECORD_ELEMENTS) {
         const redisReply *key = reply->element[i];
+        const redisReply *number = reply->element[i + 1];
         const redisReply *data = reply->element[i + 2];
         uint64_t version;
 
         if (!tdm__store_is_key(key->str, key->len) ||
-            !parse_version(reply->element[i + 1], &version)) {
+            !parse_version(number->str, number->len, &version)) {
             free(records);
             return unexpected("a read", key);
         }
@@ -157,15 +157,28 @@ tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records
     return TDM_OK;
 }
 
-tdm_status tdm__redis_reply_commit(const redisReply *reply)
+/* What follows "OK ". */
+static bool parse_put_version(const char *text, size_t bytes, uint64_t *version_out)
+{
+    if (bytes == 1 && text[0] == '0') {
+        *version_out = TDM__VERSION_NONE;
+        return true;
+    }
+    return parse_version(text, bytes, version_out);
+}
+
+tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out)
 {
     static const char conflict[] = "CONFLICT ";
+    static const char done[] = "OK ";
+    const size_t done_bytes = sizeof(done) - 1;
     const size_t conflict_bytes = sizeof(conflict) - 1;
 
     if (!is_string(reply)) {
         return unexpected("a commit", reply);
     }
-    if (reply->len == 2 && starts_with(reply, "OK")) {
+    if (starts_with(reply, done) &&
+        parse_put_version(reply->str + done_bytes, reply->len - done_bytes, version_out)) {
         return TDM_OK;
     }
     if (starts_with(reply, conflict) &&

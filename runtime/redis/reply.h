@@ -18,8 +18,9 @@ void tdm__redis_reader_limit(redisReader *reader);
 
 /* key, version, bytes, key, …: the records, sorted; freed with free(). */
 tdm_status tdm__redis_reply_records(const redisReply *reply, struct tdm__records **records_out);
-/* "OK", or "CONFLICT key": TDM_E_CONFLICT with the key as detail. */
-tdm_status tdm__redis_reply_commit(const redisReply *reply);
+/* "OK version", 0 where nothing was put; or "CONFLICT key": TDM_E_CONFLICT with the key as
+ * detail. */
+tdm_status tdm__redis_reply_commit(const redisReply *reply, uint64_t *version_out);
 /* A message of a channel: its text (borrowed, NUL-terminated), or NULL for anything else. */
 const char *tdm__redis_reply_message(const redisReply *reply);
 

@@ -216,12 +216,14 @@ static void load_library(struct redis_store *redis)
 static void answer_with_reply(struct operation *operation, const redisReply *reply)
 {
     struct tdm__records *records = NULL;
+    uint64_t version = TDM__VERSION_NONE;
     tdm_status status;
 
     if (operation->kind == OPERATION_READ) {
         status = tdm__redis_reply_records(reply, &records);
     } else {
-        status = tdm__redis_reply_commit(reply);
+        status = tdm__redis_reply_commit(reply, &version);
+        tdm__outcome_set_version(operation->outcome, version);
     }
     answer(operation, status, records);
 }

@@ -144,9 +144,14 @@ static void on_read(void *arg, tdm_status status, const struct tdm__record *item
     on_answer(arg, status, records);
 }
 
-static void on_committed(void *arg, tdm_status status)
+static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
-    on_answer(arg, status, NULL);
+    struct operation *operation = arg;
+
+    if (operation->faulty != NULL) {
+        tdm__outcome_set_version(operation->outcome, version);
+    }
+    on_answer(operation, status, NULL);
 }
 
 static void faulty_read(struct tdm__store *store, const char *const *patterns,

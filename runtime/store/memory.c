@@ -230,7 +230,7 @@ static void apply_put(struct memory_store *memory, const struct tdm__write *writ
     entry->data = spare->data;
     spare->data = NULL;
     entry->size_bytes = write->bytes.size_bytes;
-    entry->version = ++memory->last_version;
+    entry->version = memory->last_version;
     entry->expires_ms = lease_end(write->lease_ms);
     tdm__watchers_tell(&memory->watchers, memory->outcomes, write->key);
 }
@@ -260,8 +260,20 @@ static void apply(struct memory_store *memory, const struct tdm__write *write,
     }
 }
 
-static tdm_status commit_now(struct memory_store *memory, const struct tdm__write *writes,
+/* The records of one commit share the version that it takes if it puts any. */
+static uint64_t take_version(struct memory_store *memory, const struct tdm__write *writes,
                              uint32_t writes_count)
+{
+    for (uint32_t i = 0; i < writes_count; i++) {
+        if (writes[i].kind == TDM__WRITE_PUT) {
+            return ++memory->last_version;
+        }
+    }
+    return TDM__VERSION_NONE;
+}
+
+static tdm_status commit_now(struct memory_store *memory, const struct tdm__write *writes,
+                             uint32_t writes_count, uint64_t *version_out)
 {
     struct spare *spares = NULL;
 
@@ -269,6 +281,7 @@ static tdm_status commit_now(struct memory_store *memory, const struct tdm__writ
     remove_expired(memory);
     TDM_TRY(check_versions(memory, writes, writes_count));
     TDM_TRY(prepare(memory, writes, writes_count, &spares));
+    *version_out = take_version(memory, writes, writes_count);
     for (uint32_t i = 0; i < writes_count; i++) {
         apply(memory, &writes[i], &spares[i]);
     }
@@ -282,10 +295,12 @@ static void memory_commit(struct tdm__store *store, const struct tdm__write *wri
 {
     struct memory_store *memory = (struct memory_store *)store;
     struct tdm__outcome *outcome = tdm__outcome_of_commit(fn, arg);
+    uint64_t version = TDM__VERSION_NONE;
+    tdm_status status = commit_now(memory, writes, writes_count, &version);
 
     (void)deadline_ms;
-    tdm__outcomes_add(memory->outcomes, outcome, commit_now(memory, writes, writes_count),
-                      NULL);
+    tdm__outcome_set_version(outcome, version);
+    tdm__outcomes_add(memory->outcomes, outcome, status, NULL);
 }
 
 /* ---- the table -------------------------------------------------------------------------- */

@@ -57,13 +57,13 @@ static void on_read(void *arg, tdm_status status, const struct tdm__record *reco
     operation.read_fn(operation.arg, status, records, records_count);
 }
 
-static void on_committed(void *arg, tdm_status status)
+static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct operation operation = *(struct operation *)arg;
 
     free(arg);
     count(&commit_times, &operation, status);
-    operation.commit_fn(operation.arg, status);
+    operation.commit_fn(operation.arg, status, version);
 }
 
 static void observed_read(struct tdm__store *store, const char *const *patterns,

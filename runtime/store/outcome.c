@@ -21,6 +21,7 @@ struct tdm__outcome {
     } fn;
     void *arg;
     tdm_status status;
+    uint64_t version;             /* of a commit */
     char *text;                   /* owned: a failure's detail, or the key that changed */
     struct tdm__records *records; /* owned, or NULL */
 };
@@ -53,7 +54,8 @@ static void deliver(struct tdm__outcome *outcome, bool is_closing)
         outcome->fn.read(outcome->arg, outcome->status, records->items, records->count);
         break;
     case OUTCOME_COMMIT:
-        outcome->fn.commit(outcome->arg, outcome->status);
+        outcome->fn.commit(outcome->arg, outcome->status,
+                           outcome->status == TDM_OK ? outcome->version : TDM__VERSION_NONE);
         break;
     case OUTCOME_CHANGE:
         if (!is_closing) {
@@ -136,6 +138,11 @@ struct tdm__outcome *tdm__outcome_of_commit(tdm__store_commit_fn *fn, void *arg)
 
     outcome->fn.commit = fn;
     return outcome;
+}
+
+void tdm__outcome_set_version(struct tdm__outcome *outcome, uint64_t version)
+{
+    outcome->version = version;
 }
 
 static void enqueue(struct tdm__outcomes *outcomes, struct tdm__outcome *outcome)

@@ -21,6 +21,9 @@ void tdm__outcomes_destroy(struct tdm__outcomes *outcomes);
 struct tdm__outcome *tdm__outcome_of_read(tdm__store_read_fn *fn, void *arg);
 struct tdm__outcome *tdm__outcome_of_commit(tdm__store_commit_fn *fn, void *arg);
 
+/* Of a commit that put something, once it is known; a failure forgets it. */
+void tdm__outcome_set_version(struct tdm__outcome *outcome, uint64_t version);
+
 /* Takes both; `records` may be NULL.  A failure's detail is taken from tdm_error_detail(). */
 void tdm__outcomes_add(struct tdm__outcomes *outcomes, struct tdm__outcome *outcome,
                        tdm_status status, struct tdm__records *records);

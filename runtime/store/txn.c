@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/store/check.h"
+#include "runtime/store/known.h"
 #include "runtime/store/records.h"
 
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 
 struct tdm__txn {
     struct tdm__store *store; /* borrowed */
+    struct tdm__known *known; /* borrowed; may be NULL */
     char **patterns;          /* owned, one block */
     uint32_t patterns_count;
     int64_t deadline_ms;
@@ -152,10 +154,13 @@ static void finish(struct tdm__txn *txn, tdm_status status)
     free(txn);
 }
 
-static void on_committed(void *arg, tdm_status status)
+static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct tdm__txn *txn = arg;
 
+    if (txn->known != NULL) {
+        tdm__known_committed(txn->known, status, version, txn->writes, txn->writes_count);
+    }
     if (status != TDM_E_CONFLICT) {
         finish(txn, status);
         return;
@@ -170,6 +175,52 @@ static void on_committed(void *arg, tdm_status status)
     read_again(txn);
 }
 
+static bool is_written(const struct tdm__txn *txn, const char *key)
+{
+    for (uint32_t i = 0; i < txn->writes_count; i++) {
+        if (strcmp(txn->writes[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Nobody has looked whether those that are not known are there. */
+static tdm_status rely_on_keys(struct tdm__txn *txn)
+{
+    for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
+        const char *key = txn->patterns[i];
+
+        if (strchr(key, '*') == NULL && !is_written(txn, key)) {
+            TDM_TRY(tdm__txn_rely(txn, key));
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status run_body(struct tdm__txn *txn, const struct tdm__record *records,
+                           uint32_t records_count, bool is_guess)
+{
+    tdm_status status;
+
+    forget_writes(txn);
+    txn->records = records;
+    txn->records_count = records_count;
+    status = txn->body(txn->arg, txn);
+    if (status == TDM_OK && is_guess) {
+        status = rely_on_keys(txn);
+    }
+    txn->records = NULL;
+    txn->records_count = 0;
+    return status;
+}
+
+static void commit(struct tdm__txn *txn)
+{
+    txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
+                            on_committed, txn);
+}
+
 static void on_read(void *arg, tdm_status status, const struct tdm__record *records,
                     uint32_t records_count)
 {
@@ -179,24 +230,38 @@ static void on_read(void *arg, tdm_status status, const struct tdm__record *reco
         finish(txn, status);
         return;
     }
-    forget_writes(txn);
-    txn->records = records;
-    txn->records_count = records_count;
-    status = txn->body(txn->arg, txn);
-    txn->records = NULL;
-    txn->records_count = 0;
+    if (txn->known != NULL) {
+        tdm__known_read(txn->known, (const char *const *)txn->patterns, txn->patterns_count,
+                        records, records_count);
+    }
+    status = run_body(txn, records, records_count, false);
     if (status != TDM_OK || txn->writes_count == 0) {
         finish(txn, status);
         return;
     }
-    txn->store->ops->commit(txn->store, txn->writes, txn->writes_count, txn->deadline_ms,
-                            on_committed, txn);
+    commit(txn);
 }
 
 static void read_again(struct tdm__txn *txn)
 {
     txn->store->ops->read(txn->store, (const char *const *)txn->patterns, txn->patterns_count,
                           txn->deadline_ms, on_read, txn);
+}
+
+static void begin(struct tdm__txn *txn)
+{
+    uint32_t records_count = 0;
+    const struct tdm__record *records =
+        txn->known == NULL ? NULL
+                           : tdm__known_guess(txn->known, (const char *const *)txn->patterns,
+                                              txn->patterns_count, &records_count);
+
+    if (records != NULL && run_body(txn, records, records_count, true) == TDM_OK &&
+        txn->writes_count > 0) {
+        commit(txn);
+        return;
+    }
+    read_again(txn);
 }
 
 /* The pointers and the texts in one block. */
@@ -222,14 +287,13 @@ static char **copy_texts(const char *const *texts, uint32_t count)
 }
 
 /* NOLINTNEXTLINE(readability-function-size): the parameters are the contract's */
-tdm_status tdm__txn_run(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__txn_run(struct tdm__store *store, struct tdm__known *known,
                         const char *const *patterns, uint32_t patterns_count,
                         int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
                         void *arg)
 {
     struct tdm__txn *txn;
 
-    (void)loop; /* the store's own: every answer comes later on it */
     TDM_TRY(tdm__store_check_patterns(patterns, patterns_count));
     txn = calloc(1, sizeof(*txn));
     if (txn == NULL) {
@@ -246,6 +310,7 @@ tdm_status tdm__txn_run(struct tdm__loop *loop, struct tdm__store *store,
     txn->body = body;
     txn->done = done;
     txn->arg = arg;
-    read_again(txn);
+    txn->known = known;
+    begin(txn);
     return TDM_OK;
 }

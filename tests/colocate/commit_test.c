@@ -370,6 +370,15 @@ struct counted {
 
 static const struct tdm__store_ops *memory_ops;
 static uint32_t commits_count;
+static uint32_t reads_count;
+
+static void count_read(struct tdm__store *store, const char *const *patterns,
+                       uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                       void *arg)
+{
+    reads_count++;
+    memory_ops->read(store, patterns, patterns_count, deadline_ms, fn, arg);
+}
 
 static void count_commit(struct tdm__store *store, const struct tdm__write *writes,
                          uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
@@ -388,6 +397,7 @@ static void open_counted(struct counted *counted)
     memory_ops = counted->store->ops;
     ops = *memory_ops;
     ops.commit = count_commit;
+    ops.read = count_read;
     counted->store->ops = &ops;
     assert_int_equal(tdm__versions_open(counted->loop, counted->store, &counted->versions),
                      TDM_OK);
@@ -444,18 +454,25 @@ static void ask_counted(struct place *place, const struct tdm__version_request *
                      TDM_OK);
 }
 
+/* By another node: this one has to read the record. */
 static void begin_counted(struct counted *counted)
 {
+    struct tdm__versions *here = counted->versions;
     struct place place = {counted, 0};
 
+    assert_int_equal(tdm__versions_open(counted->loop, counted->store, &counted->versions),
+                     TDM_OK);
     ask_counted(&place, &(struct tdm__version_request){.kind = TDM__VERSION_BEGIN,
                                                        .update = {{1}},
                                                        .source = {{{99}}, 1},
                                                        .members = counted->members,
                                                        .members_count = VOTERS});
     await_answers(counted);
+    tdm__versions_close(counted->versions);
+    counted->versions = here;
     memset(counted->prepared, 0, sizeof(counted->prepared));
     commits_count = 0;
+    reads_count = 0;
 }
 
 /* All vote; with them, in the middle, one whom the update does not list. */
@@ -491,6 +508,55 @@ static void votes_that_come_together_are_one_transaction(void **state)
             assert_int_equal(counted.prepared[i], i < VOTERS / 2 ? i + 1 : i);
         }
     }
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+}
+
+static void vote(struct counted *counted, struct tdm__versions *where, uint32_t index)
+{
+    struct tdm__version_request request = {
+        .kind = TDM__VERSION_PREPARED, .update = {{1}}, .member = counted->members[index]};
+    struct place place = {counted, index};
+
+    counted->due = 1;
+    assert_int_equal(tdm__versions_ask(where, "policy", tdm__deadline_in(TEST_DEADLINE_MS),
+                                       &request, note, &place),
+                     TDM_OK);
+    await_answers(counted);
+    assert_int_equal(counted->statuses[index], TDM_OK);
+    assert_int_equal(counted->prepared[index], index + 1);
+}
+
+static void votes_one_after_the_other_read_the_record_once(void **state)
+{
+    struct counted counted = {.due = 0};
+
+    (void)state;
+    open_counted(&counted);
+    begin_counted(&counted);
+    for (uint32_t i = 0; i < VOTERS; i++) {
+        vote(&counted, counted.versions, i);
+    }
+    assert_int_equal(commits_count, VOTERS);
+    assert_int_equal(reads_count, 1);
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+}
+
+static void two_nodes_that_vote_in_turn_are_both_right(void **state)
+{
+    struct counted counted = {.due = 0};
+    struct tdm__versions *elsewhere;
+
+    (void)state;
+    open_counted(&counted);
+    begin_counted(&counted);
+    assert_int_equal(tdm__versions_open(counted.loop, counted.store, &elsewhere), TDM_OK);
+    for (uint32_t i = 0; i < VOTERS; i++) {
+        vote(&counted, i % 2 == 0 ? counted.versions : elsewhere, i);
+    }
+    assert_in_range(commits_count, VOTERS + 1, VOTERS + 4); /* some guesses, not at each */
+    tdm__versions_close(elsewhere);
     tdm__versions_close(counted.versions);
     close_counted(&counted);
 }
@@ -553,6 +619,8 @@ int main(void)
         cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
         cmocka_unit_test(a_wrong_model_name_is_refused),
         cmocka_unit_test(votes_that_come_together_are_one_transaction),
+        cmocka_unit_test(votes_one_after_the_other_read_the_record_once),
+        cmocka_unit_test(two_nodes_that_vote_in_turn_are_both_right),
         cmocka_unit_test(who_has_time_left_does_not_fail_with_one_who_has_none),
         cmocka_unit_test(who_closes_leaves_no_request_unanswered),
     };

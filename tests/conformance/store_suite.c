@@ -40,8 +40,11 @@ void store_on_read(void *arg, tdm_status status, const struct tdm__record *recor
     }
 }
 
-void store_on_commit(void *arg, tdm_status status)
+void store_on_commit(void *arg, tdm_status status, uint64_t version)
 {
+    struct store_answer *answer = arg;
+
+    answer->version = version;
     store_on_read(arg, status, NULL, 0);
 }
 
@@ -72,8 +75,8 @@ struct store_answer store_read(struct store_world *world, const char *pattern)
     return answer;
 }
 
-tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
-                        uint32_t writes_count)
+struct store_answer store_commit_answer(struct store_world *world,
+                                        const struct tdm__write *writes, uint32_t writes_count)
 {
     struct store_answer answer = {.ended = false};
 
@@ -81,7 +84,13 @@ tdm_status store_commit(struct store_world *world, const struct tdm__write *writ
                               store_on_commit, &answer);
     assert_false(answer.ended);
     store_run_until(world, store_has_ended, &answer);
-    return answer.status;
+    return answer;
+}
+
+tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
+                        uint32_t writes_count)
+{
+    return store_commit_answer(world, writes, writes_count).status;
 }
 
 tdm_status store_put(struct store_world *world, const char *key, const char *text,
@@ -249,6 +258,36 @@ static void a_version_is_never_used_again(void **state)
     assert_int_equal(store_delete(world, "v", last), TDM_E_CONFLICT);
 }
 
+static void a_commit_says_the_version_of_what_it_put(void **state)
+{
+    struct store_world *world = *state;
+    struct tdm__write writes[] = {
+        {.kind = TDM__WRITE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
+        {.kind = TDM__WRITE_PUT, .key = "said/2", .version = TDM__VERSION_NONE},
+        {.kind = TDM__WRITE_PUT, .key = "said/1", .version = TDM__VERSION_NONE},
+    };
+    struct store_answer answer = store_commit_answer(world, writes, 3);
+
+    assert_int_equal(answer.status, TDM_OK);
+    assert_int_not_equal(answer.version, TDM__VERSION_NONE);
+    assert_int_equal(store_version(world, "said/1"), answer.version);
+    assert_int_equal(store_version(world, "said/2"), answer.version);
+    writes[0].version = answer.version;
+    writes[1].kind = TDM__WRITE_DELETE;
+    writes[1].version = answer.version;
+    answer = store_commit_answer(world, writes, 2);
+    assert_int_equal(answer.status, TDM_OK);
+    assert_int_equal(store_version(world, "said/1"), answer.version);
+    answer = store_commit_answer(world, writes, 2);
+    assert_int_equal(answer.status, TDM_E_CONFLICT);
+    assert_int_equal(answer.version, TDM__VERSION_NONE);
+    writes[0].kind = TDM__WRITE_CHECK;
+    writes[0].version = TDM__VERSION_ANY;
+    answer = store_commit_answer(world, writes, 1);
+    assert_int_equal(answer.status, TDM_OK);
+    assert_int_equal(answer.version, TDM__VERSION_NONE);
+}
+
 /* ---- leases ----------------------------------------------------------------------------- */
 
 static tdm_status touch(struct store_world *world, const char *key, int64_t lease_ms)
@@ -409,7 +448,7 @@ static void count_once(struct counting *counting)
 {
     const char *patterns[] = {counting->counter, counting->mark};
 
-    assert_int_equal(tdm__txn_run(counting->world->loop, counting->world->store, patterns, 2,
+    assert_int_equal(tdm__txn_run(counting->world->store, NULL, patterns, 2,
                                   tdm__clock_ms() + 6 * WAIT_MS, add_one, on_added, counting),
                      TDM_OK);
 }
@@ -465,6 +504,7 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(a_version_that_moved_is_a_conflict),
         cmocka_unit_test(a_commit_is_all_or_nothing),
         cmocka_unit_test(a_version_is_never_used_again),
+        cmocka_unit_test(a_commit_says_the_version_of_what_it_put),
         cmocka_unit_test(a_lease_that_ran_out_takes_the_record),
         cmocka_unit_test(a_touch_renews_the_lease_and_keeps_the_record),
         cmocka_unit_test(a_watch_tells_each_change_under_its_prefix_once),

@@ -19,6 +19,7 @@ struct store_world {
 struct store_answer {
     bool ended;
     tdm_status status;
+    uint64_t version; /* that a commit says */
     uint32_t count;
     struct {
         char key[210];
@@ -30,10 +31,12 @@ struct store_answer {
 
 void store_on_read(void *answer, tdm_status status, const struct tdm__record *records,
                    uint32_t records_count);
-void store_on_commit(void *answer, tdm_status status);
+void store_on_commit(void *answer, tdm_status status, uint64_t version);
 bool store_has_ended(void *answer);
 
 struct store_answer store_read(struct store_world *world, const char *pattern);
+struct store_answer store_commit_answer(struct store_world *world,
+                                        const struct tdm__write *writes, uint32_t writes_count);
 tdm_status store_commit(struct store_world *world, const struct tdm__write *writes,
                         uint32_t writes_count);
 tdm_status store_put(struct store_world *world, const char *key, const char *text,

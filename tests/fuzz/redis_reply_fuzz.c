@@ -27,6 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     redisReader *reader = redisReaderCreate();
     void *reply = NULL;
+    uint64_t version;
 
     if (reader == NULL) {
         return 0;
@@ -35,7 +36,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     (void)redisReaderFeed(reader, (const char *)data, size);
     while (redisReaderGetReply(reader, &reply) == REDIS_OK && reply != NULL) {
         check_records(reply);
-        (void)tdm__redis_reply_commit(reply);
+        (void)tdm__redis_reply_commit(reply, &version);
         (void)tdm__redis_reply_message(reply);
         (void)tdm__redis_reply_no_function(reply);
         (void)tdm__redis_reply_loaded(reply);

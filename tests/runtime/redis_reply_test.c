@@ -98,18 +98,26 @@ static void records_of_another_form_are_refused(void **state)
     }
 }
 
-static void assert_commit(const char *bytes, tdm_status status)
+static uint64_t assert_commit(const char *bytes, tdm_status status)
 {
     redisReply *reply = reply_of(bytes);
+    uint64_t version = TDM__VERSION_NONE;
 
-    assert_int_equal(tdm__redis_reply_commit(reply), status);
+    assert_int_equal(tdm__redis_reply_commit(reply, &version), status);
     freeReplyObject(reply);
+    return version;
 }
 
 static void a_commit_is_ok_or_a_conflict_or_refused(void **state)
 {
     (void)state;
-    assert_commit("$2\r\nOK\r\n", TDM_OK);
+    assert_int_equal(assert_commit("$4\r\nOK 0\r\n", TDM_OK), TDM__VERSION_NONE);
+    assert_int_equal(assert_commit("$19\r\nOK 1763764000000001\r\n", TDM_OK), 1763764000000001);
+    assert_commit("$2\r\nOK\r\n", TDM_E_STORE); /* what older functions say */
+    assert_commit("$3\r\nOK \r\n", TDM_E_STORE);
+    assert_commit("$5\r\nOK 1x\r\n", TDM_E_STORE);
+    assert_commit("$5\r\nOK 01\r\n", TDM_E_STORE);
+    assert_commit("$23\r\nOK 18446744073709551615\r\n", TDM_E_STORE);
     assert_commit("$14\r\nCONFLICT a/key\r\n", TDM_E_CONFLICT);
     assert_string_equal(tdm_error_detail(), "a/key");
     assert_commit("$9\r\nCONFLICT \r\n", TDM_E_STORE);

@@ -92,6 +92,8 @@ static void the_same_seed_brings_the_same_faults(void **state)
 
 static void a_lost_answer_leaves_the_change_made(void **state)
 {
+    const struct tdm__write put = {
+        .kind = TDM__WRITE_PUT, .key = "key", .version = TDM__VERSION_ANY};
     struct store_world inner = {.store = NULL};
     struct store_world faulty;
     uint32_t lost_but_made = 0;
@@ -105,9 +107,12 @@ static void a_lost_answer_leaves_the_change_made(void **state)
                      TDM_OK);
     for (int i = 0; i < 60; i++) {
         uint64_t before = store_version(&inner, "key");
-        tdm_status status = store_put(&faulty, "key", "", TDM__VERSION_ANY, 0);
+        struct store_answer answer = store_commit_answer(&faulty, &put, 1);
+        tdm_status status = answer.status;
         bool made = store_version(&inner, "key") != before;
 
+        assert_int_equal(answer.version,
+                         status == TDM_OK ? store_version(&inner, "key") : TDM__VERSION_NONE);
         assert_true(status == TDM_E_STORE || (status == TDM_OK && made));
         lost_but_made += status == TDM_E_STORE && made;
         lost_before += !made;

@@ -57,8 +57,8 @@ static void run_for(struct ending *ending, tdm__txn_body *body, int64_t ms)
 {
     const char *patterns[] = {"a/*", "b"};
 
-    assert_int_equal(tdm__txn_run(world.loop, world.store, patterns, 2, tdm__clock_ms() + ms,
-                                  body, on_done, ending),
+    assert_int_equal(tdm__txn_run(world.store, NULL, patterns, 2, tdm__clock_ms() + ms, body,
+                                  on_done, ending),
                      TDM_OK);
     assert_false(ending->ended);
     store_run_until(&world, has_ended, ending);
@@ -203,9 +203,9 @@ static void a_bad_pattern_is_refused_at_once(void **state)
     const char *pattern = "a*b";
 
     (void)state;
-    assert_int_equal(tdm__txn_run(world.loop, world.store, &pattern, 1, TDM__NEVER,
-                                  write_nothing, on_done, NULL),
-                     TDM_E_INVAL);
+    assert_int_equal(
+        tdm__txn_run(world.store, NULL, &pattern, 1, TDM__NEVER, write_nothing, on_done, NULL),
+        TDM_E_INVAL);
 }
 
 static void a_store_that_closes_ends_it(void **state)
@@ -213,8 +213,8 @@ static void a_store_that_closes_ends_it(void **state)
     struct ending ending = {.ended = false};
     const char *pattern = "*";
 
-    assert_int_equal(tdm__txn_run(world.loop, world.store, &pattern, 1, TDM__NEVER,
-                                  write_nothing, on_done, &ending),
+    assert_int_equal(tdm__txn_run(world.store, NULL, &pattern, 1, TDM__NEVER, write_nothing,
+                                  on_done, &ending),
                      TDM_OK);
     (void)close_store(state);
     assert_true(ending.ended);

@@ -32,7 +32,7 @@ struct answer {
     void *arg;
 };
 
-static void on_committed(void *arg, tdm_status status)
+static void on_committed(void *arg, tdm_status status, uint64_t version)
 {
     struct answer answer = *(struct answer *)arg;
 
@@ -41,7 +41,7 @@ static void on_committed(void *arg, tdm_status status)
         store.losses--;
         status = tdm__fail(TDM_E_STORE, "the answer is lost");
     }
-    answer.fn(answer.arg, status);
+    answer.fn(answer.arg, status, version);
 }
 
 static void forgetful_commit(struct tdm__store *self, const struct tdm__write *writes,

@@ -3,6 +3,7 @@
 #include "tests/support/reserve_world.h"
 
 #include "runtime/clock.h"
+#include "runtime/store/known.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,13 +20,17 @@ int reserve_world_open(struct reserve_world *world)
 {
     *world = (struct reserve_world){.loop = NULL};
     return tdm__loop_create(&world->loop) != TDM_OK ||
-           tdm__store_memory_open(world->loop, &world->store) != TDM_OK;
+           tdm__store_memory_open(world->loop, &world->store) != TDM_OK ||
+           tdm__known_create(&world->store->known) != TDM_OK;
 }
 
 void reserve_world_close(struct reserve_world *world)
 {
+    struct tdm__known *known = world->store->known;
+
     tdm__group_record_fini(&world->group);
     world->store->ops->close(world->store);
+    tdm__known_destroy(known);
     tdm__loop_destroy(world->loop);
 }
 
@@ -82,8 +87,9 @@ struct tdm__id reserve_world_join(struct reserve_world *world, const char *name,
     return id;
 }
 
-static void on_commit(void *arg, tdm_status status)
+static void on_commit(void *arg, tdm_status status, uint64_t version)
 {
+    (void)version;
     on_done(arg, status, "");
 }
 
