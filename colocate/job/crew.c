@@ -190,8 +190,8 @@ static tdm_status reserve(struct tdm__crew *crew)
 
 struct recruit {
     const char *class_name;
-    char name[64];
-    char group[64];
+    char name[TDM__RANK_NAME_BYTES];
+    char group[TDM__RANK_NAME_BYTES];
     uint32_t rank;
     uint32_t ranks_count;
     uint32_t engine;
@@ -214,6 +214,7 @@ static tdm_status create(struct tdm__crew *crew, const struct recruit *recruit,
     struct tdm__rank_arguments arguments = {.config_json = config_json,
                                             .config_name = "job file",
                                             .library = spec->library,
+                                            .model = spec->update_model,
                                             .group = recruit->group,
                                             .rank = recruit->rank,
                                             .ranks_count = recruit->ranks_count,
@@ -245,13 +246,13 @@ static tdm_status create_trainers(struct tdm__crew *crew, const char *config_jso
 {
     for (uint32_t i = 0; i < crew->spec->trainer_num_ranks; i++) {
         struct recruit recruit = {.class_name = "tandem.trainer",
-                                  .group = "trainers",
                                   .rank = i,
                                   .ranks_count = crew->spec->trainer_num_ranks,
                                   .bundle = i,
                                   .num_gpus = crew->spec->trainer_num_gpus_per_actor};
 
-        (void)snprintf(recruit.name, sizeof(recruit.name), "trainer/%u", i);
+        tdm__rank_name(recruit.name, crew->spec->update_model, "trainer/%u", i);
+        tdm__rank_name(recruit.group, crew->spec->update_model, "trainers");
         TDM_TRY(create(crew, &recruit, config_json, &crew->trainers[i]));
         crew->trainers_count++;
     }
@@ -268,9 +269,9 @@ static tdm_status create_engine_rank(struct tdm__crew *crew, const char *config_
                               .bundle = index,
                               .num_gpus = crew->spec->engine_num_gpus_per_actor};
 
-    (void)snprintf(recruit.name, sizeof(recruit.name), "engine/%u/%u", recruit.engine,
+    tdm__rank_name(recruit.name, crew->spec->update_model, "engine/%u/%u", recruit.engine,
                    recruit.rank);
-    (void)snprintf(recruit.group, sizeof(recruit.group), "engine/%u", recruit.engine);
+    tdm__rank_name(recruit.group, crew->spec->update_model, "engine/%u", recruit.engine);
     return create(crew, &recruit, config_json, &crew->engines[index]);
 }
 

@@ -246,9 +246,10 @@ static tdm_status find_peers(struct engine *engine)
         return tdm__fail(TDM_E_NOMEM, "%u ranks of an engine", count);
     }
     for (uint32_t i = 1; i < count; i++) {
-        char name[32];
+        char name[TDM__RANK_NAME_BYTES];
 
-        (void)snprintf(name, sizeof(name), "engine/%u/%u", engine->rank.context.engine, i);
+        tdm__rank_name(name, engine->rank.model, "engine/%u/%u", engine->rank.context.engine,
+                       i);
         TDM_TRY(tdm_actor_find(engine->rank.runtime, name, engine->rank.timeout_ms,
                                &engine->peers[i]));
     }
@@ -358,7 +359,8 @@ static tdm_status vote(struct engine *engine, const struct tdm__version_request 
     engine->voted = true;
     engine->vote = request->hash;
     tdm__step("engine.vote");
-    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", request, VOTE_MS, &answer));
+    TDM_TRY(
+        tdm__version_call(engine->rank.runtime, engine->rank.model, request, VOTE_MS, &answer));
     tdm__step("engine.voted");
     return TDM_OK;
 }
@@ -415,7 +417,8 @@ static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, u
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
     request = own_request(engine, TDM__VERSION_FLIPPED, update);
-    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
+    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
+                              &answer));
     tdm__step("engine.reported");
     engine->version = version;
     engine->hash = engine->vote;
@@ -564,7 +567,8 @@ static tdm_status join(tdm_call *call, void *self)
     TDM_TRY(tdm__receiver_pull(engine->receiver, &blocks));
     tdm__step("engine.pulled");
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
-    TDM_TRY(tdm__version_call(engine->rank.runtime, "policy", &request, VOTE_MS, &answer));
+    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
+                              &answer));
     tdm__step("engine.joined");
     engine->version = request.version;
     engine->hash = request.hash;

@@ -77,6 +77,7 @@ static const struct setting settings[] = {
 
     {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,
      64 * 1024, NULL},
+    {"update.model", TEXT, FIELD(update_model), 0, 0, 0, TDM__JOB_MODEL},
     {"update.source", TEXT, FIELD(update_source), 0, 0, 0, "tensors"},
     {"update.enabled", FLAG, FIELD(update_enabled), 0, 0, 1, NULL},
     {"update.mode", TEXT, FIELD(update_mode), 0, 0, 0, "donate"},
@@ -382,15 +383,34 @@ static tdm_status check_update(const tdm_config *config, const struct tdm__job_s
     return TDM_OK;
 }
 
-static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
+static tdm_status check_name(const tdm_config *config, const char *path, const char *name)
 {
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
-    if (spec->name[0] == '\0' || strspn(spec->name, allowed) != strlen(spec->name)) {
-        return tdm__fail(TDM_E_INVAL, "%s: job.name \"%s\" wants letters, digits, '-' and '_'",
-                         tdm_config_where(config, "job.name"), spec->name);
+    if (name[0] == '\0' || strspn(name, allowed) != strlen(name)) {
+        return tdm__fail(TDM_E_INVAL, "%s: %s \"%s\" wants letters, digits, '-' and '_'",
+                         tdm_config_where(config, path), path, name);
     }
+    return TDM_OK;
+}
+
+/* It begins the names of the job's actors. */
+static tdm_status check_model(const tdm_config *config, const char *model)
+{
+    TDM_TRY(check_name(config, "update.model", model));
+    if (strlen(model) > TDM__JOB_MODEL_BYTES_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%s: update.model has %zu bytes, the limit is %d",
+                         tdm_config_where(config, "update.model"), strlen(model),
+                         (int)TDM__JOB_MODEL_BYTES_MAX);
+    }
+    return TDM_OK;
+}
+
+static tdm_status check_words(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    TDM_TRY(check_name(config, "job.name", spec->name));
+    TDM_TRY(check_model(config, spec->update_model));
     if (strcmp(spec->device, "host") != 0 && strcmp(spec->device, "cuda") != 0) {
         return tdm__fail(TDM_E_INVAL, "%s: cluster.device is \"%s\", it wants host or cuda",
                          tdm_config_where(config, "cluster.device"), spec->device);

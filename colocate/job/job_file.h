@@ -8,7 +8,10 @@
 #include <stdbool.h>
 #include <tandem/config.h>
 
-enum { TDM__JOB_TEXT_BYTES = 64 };
+enum { TDM__JOB_TEXT_BYTES = 64, TDM__JOB_MODEL_BYTES_MAX = 32 };
+
+/* The id of the one model that most jobs have. */
+#define TDM__JOB_MODEL "policy"
 
 /* Everything Tandem itself reads of a job file.  What a job library reads stays in `config`,
  * below "trainer", "engine" and "model".  Paths are resolved against the file's folder, except
@@ -55,6 +58,7 @@ struct tdm__job_spec {
 
     /* update */
     uint64_t update_weight_buffer_size;      /* bytes */
+    char update_model[TDM__JOB_TEXT_BYTES];  /* the id its versions are kept under */
     char update_source[TDM__JOB_TEXT_BYTES]; /* "tensors", or "disk": by way of a checkpoint */
     bool update_enabled;
     char update_mode[TDM__JOB_TEXT_BYTES]; /* "donate", "copy" or "names" */

@@ -3,9 +3,11 @@
 #include "colocate/job/rank.h"
 
 #include "actors/runtime.h"
+#include "colocate/job/job_file.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,8 +19,8 @@ enum { RESUME_MS = 10000 };
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments)
 {
-    return tdm_pack(writer, "ssssuuuuuuuu", arguments->config_json, arguments->config_name,
-                    arguments->library, arguments->group, arguments->rank,
+    return tdm_pack(writer, "sssssuuuuuuuu", arguments->config_json, arguments->config_name,
+                    arguments->library, arguments->model, arguments->group, arguments->rank,
                     arguments->ranks_count, arguments->engine, arguments->per_engine,
                     arguments->seed, arguments->bucket_bytes, arguments->timeout_ms,
                     arguments->verify);
@@ -26,11 +28,23 @@ tdm_status tdm__rank_arguments_write(tdm_writer *writer,
 
 static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
 {
-    return tdm_call_unpack(call, "ssssuuuuuuuu", &arguments->config_json,
-                           &arguments->config_name, &arguments->library, &arguments->group,
-                           &arguments->rank, &arguments->ranks_count, &arguments->engine,
-                           &arguments->per_engine, &arguments->seed, &arguments->bucket_bytes,
-                           &arguments->timeout_ms, &arguments->verify);
+    return tdm_call_unpack(
+        call, "sssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
+        &arguments->library, &arguments->model, &arguments->group, &arguments->rank,
+        &arguments->ranks_count, &arguments->engine, &arguments->per_engine, &arguments->seed,
+        &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
+}
+
+void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
+{
+    bool is_default = strcmp(model, TDM__JOB_MODEL) == 0;
+    int begun = snprintf(name, TDM__RANK_NAME_BYTES, "%s%s", is_default ? "" : model,
+                         is_default ? "" : "/");
+    va_list args;
+
+    va_start(args, format);
+    (void)vsnprintf(name + begun, TDM__RANK_NAME_BYTES - (size_t)begun, format, args);
+    va_end(args);
 }
 
 /* ---- open and close --------------------------------------------------------------------- */
@@ -60,6 +74,11 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call)
                          (unsigned long long)arguments.verify);
     }
     rank->verify = (enum tdm__verify)arguments.verify;
+    if (strlen(arguments.model) >= sizeof(rank->model)) {
+        return tdm__fail(TDM_E_PROTOCOL, "a rank of a model whose name has %zu bytes",
+                         strlen(arguments.model));
+    }
+    (void)snprintf(rank->model, sizeof(rank->model), "%s", arguments.model);
     TDM_TRY(tdm_config_parse(arguments.config_json, strlen(arguments.config_json),
                              arguments.config_name, &rank->config));
     TDM_TRY(tdm__job_library_open(arguments.library, &rank->library));

@@ -6,6 +6,7 @@
 #include "colocate/job/library.h"
 #include "colocate/job/spans.h"
 #include "colocate/memory/region.h"
+#include "colocate/weights/commit.h"
 #include "colocate/weights/place.h"
 #include "colocate/weights/receiver.h"
 
@@ -16,6 +17,7 @@ struct tdm__rank_arguments {
     const char *config_json;
     const char *config_name; /* of the file, for messages */
     const char *library;
+    const char *model; /* whose versions the job makes */
     const char *group; /* meeting point of the ranks that compute together */
     uint64_t rank;
     uint64_t ranks_count;
@@ -29,12 +31,20 @@ struct tdm__rank_arguments {
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments);
 
+/* The name by which ranks find each other, "engine/0/1": that of a model other than
+ * TDM__JOB_MODEL stands in front of it, so that jobs for several models can be one family.
+ */
+enum { TDM__RANK_NAME_BYTES = TDM__MODEL_NAME_BYTES_MAX + 32 };
+void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
 struct tdm__rank {
     tdm_runtime *runtime; /* borrowed */
     tdm_config *config;   /* owned, like the rest */
     struct tdm__job_library library;
     tdm_group *group;
     struct tdm_rank_context context;
+    char model[TDM__MODEL_NAME_BYTES_MAX];
     void *state;                  /* of the library's table; NULL until it opened */
     struct tdm__regions *regions; /* borrowed from the runtime */
     tdm_region *memory[TDM_RANK_REGIONS_MAX];

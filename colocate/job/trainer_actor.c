@@ -438,12 +438,12 @@ static tdm_status give_bucket(tdm_call *call, void *self)
 
 static tdm_status find_engine(struct trainer *trainer)
 {
-    char name[32];
+    char name[TDM__RANK_NAME_BYTES];
 
     if (trainer->engine != NULL) {
         return TDM_OK;
     }
-    (void)snprintf(name, sizeof(name), "engine/%u/0",
+    tdm__rank_name(name, trainer->rank.model, "engine/%u/0",
                    trainer->rank.context.rank / trainer->rank.per_engine);
     return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
                           &trainer->engine);

@@ -24,7 +24,8 @@ static int64_t timeout_of(const struct tdm__crew *crew)
 static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request *request,
                       struct tdm__version_answer *answer)
 {
-    return tdm__version_call(crew->runtime, "policy", request, timeout_of(crew), answer);
+    return tdm__version_call(crew->runtime, crew->spec->update_model, request, timeout_of(crew),
+                             answer);
 }
 
 /* ---- the steps -------------------------------------------------------------------------- */

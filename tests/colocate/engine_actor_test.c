@@ -19,15 +19,24 @@
 
 enum { WAIT_MS = 20000 };
 
+static tdm_runtime *runtime;
+
 /* One trainer rank and one engine rank of tests/colocate/tiny_job_library.c on one GPU; the
  * test is the controller. */
-static tdm_runtime *runtime;
-static tdm_actor *trainer;
-static tdm_actor *engine;
-static struct tdm__id update; /* that calls are about */
-static struct tdm__id latest; /* that was begun */
-static uint64_t base;         /* committed */
-static struct tdm__version_answer answer;
+struct model {
+    const char *id;
+    tdm_actor *trainer;
+    tdm_actor *engine;
+    struct tdm__id update; /* that calls are about */
+    struct tdm__id latest; /* that was begun */
+    uint64_t base;         /* committed */
+    struct tdm__version_answer answer;
+    tdm_writer *manifest_writer;
+};
+
+static struct model policy = {.id = "policy"};
+static struct model critic = {.id = "critic"};
+static struct model *the = &policy; /* whose turn it is */
 
 /* ---- calls ------------------------------------------------------------------------------ */
 
@@ -61,7 +70,7 @@ static tdm_status call(tdm_actor *actor, const char *method, const char *format,
 /* A method whose arguments are the update and a number. */
 static tdm_status call_about(tdm_actor *actor, const char *method, uint64_t number)
 {
-    return call(actor, method, "bu", update.bytes, sizeof(update.bytes), number);
+    return call(actor, method, "bu", the->update.bytes, sizeof(the->update.bytes), number);
 }
 
 /* What version it answers with; 0 where it does not. */
@@ -81,7 +90,7 @@ static uint64_t version_served_by(tdm_actor *one)
 
 static uint64_t version_served(void)
 {
-    return version_served_by(engine);
+    return version_served_by(the->engine);
 }
 
 static void assert_told(const char *words)
@@ -99,6 +108,7 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
     const struct tdm__rank_arguments arguments = {.config_json = "{}",
                                                   .config_name = "test",
                                                   .library = LIBRARY,
+                                                  .model = the->id,
                                                   .group = name,
                                                   .ranks_count = 1,
                                                   .per_engine = 1,
@@ -129,82 +139,93 @@ static struct tdm__member member_of(tdm_actor *actor)
 
 static struct tdm__member engine_member(void)
 {
-    return member_of(engine);
+    return member_of(the->engine);
 }
 
 static void begin_update(void)
 {
     struct tdm__version_request request = {
-        .kind = TDM__VERSION_BEGIN, .base = base, .source = {{{9}}, 1}};
+        .kind = TDM__VERSION_BEGIN, .base = the->base, .source = {{{9}}, 1}};
     struct tdm__member member = engine_member();
 
-    TRY(tdm__id_make(&update));
-    request.update = update;
+    TRY(tdm__id_make(&the->update));
+    request.update = the->update;
     request.members = &member;
     request.members_count = 1;
-    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
-    latest = update;
-    TRY(call(engine, "take_shadow", ""));
-    TRY(call(trainer, "take_bucket", ""));
-    TRY(call_about(trainer, "update", answer.epoch));
+    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    the->latest = the->update;
+    TRY(call(the->engine, "take_shadow", ""));
+    TRY(call(the->trainer, "take_bucket", ""));
+    TRY(call_about(the->trainer, "update", the->answer.epoch));
 }
 
 static void decide(enum tdm__update_outcome proposal)
 {
     const struct tdm__version_request request = {
-        .kind = TDM__VERSION_DECIDE, .update = update, .proposal = proposal};
+        .kind = TDM__VERSION_DECIDE, .update = the->update, .proposal = proposal};
 
-    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
-    assert_int_equal(answer.outcome, proposal);
-    base = answer.version;
-    TRY(call(trainer, "give_bucket", ""));
+    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    assert_int_equal(the->answer.outcome, proposal);
+    the->base = the->answer.version;
+    TRY(call(the->trainer, "give_bucket", ""));
 }
-
-static struct tdm_bytes manifest_bytes;
-static tdm_writer *manifest_writer;
 
 static void start_engine(tdm_actor *one)
 {
     TRY(call(one, "start", ""));
-    TRY(call_packed(one, "connect", manifest_bytes));
+    TRY(call_packed(one, "connect", tdm_writer_bytes(the->manifest_writer)));
 }
 
 /* Both ranks have started, the engine has all of its memory. */
-static int set_up(void **state)
+static void start_model(double num_gpus)
 {
+    char name[TDM__RANK_NAME_BYTES];
     const tdm_value *manifest;
     tdm_ref *ref;
 
-    (void)state;
-    trainer = create("tandem.trainer", "trainer/0", 0.4);
-    engine = create("tandem.engine", "engine/0/0", 0.3);
-    TRY(tdm_actor_call(trainer, "start", &ref, ""));
+    tdm__rank_name(name, the->id, "trainer/0");
+    the->trainer = create("tandem.trainer", name, num_gpus);
+    tdm__rank_name(name, the->id, "engine/0/0");
+    the->engine = create("tandem.engine", name, num_gpus);
+    TRY(tdm_actor_call(the->trainer, "start", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &manifest));
-    TRY(tdm_writer_create(&manifest_writer));
-    tdm_write_value(manifest_writer, manifest);
-    manifest_bytes = tdm_writer_bytes(manifest_writer);
+    TRY(tdm_writer_create(&the->manifest_writer));
+    tdm_write_value(the->manifest_writer, manifest);
     tdm_ref_release(ref);
-    TRY(call(trainer, "pause", ""));
-    start_engine(engine);
-    TRY(call(engine, "resume", "n"));
+    TRY(call(the->trainer, "pause", ""));
+    start_engine(the->engine);
+    TRY(call(the->engine, "resume", "n"));
+}
+
+static void end_model(void)
+{
+    const struct tdm__member member = engine_member();
+    struct tdm__version_request request = {
+        .kind = TDM__VERSION_DEAD, .update = the->latest, .dead = &member, .dead_count = 1};
+
+    TRY(tdm_actor_kill(the->engine, WAIT_MS));
+    if (!tdm__id_is_none(&the->latest)) { /* or the next test's update would wait for it */
+        TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
+    }
+    TRY(tdm_actor_kill(the->trainer, WAIT_MS));
+    tdm_actor_destroy(the->engine);
+    tdm_actor_destroy(the->trainer);
+    tdm_writer_destroy(the->manifest_writer);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    the = &policy;
+    start_model(0.3);
     return 0;
 }
 
 static int tear_down(void **state)
 {
-    const struct tdm__member member = engine_member();
-    struct tdm__version_request request = {
-        .kind = TDM__VERSION_DEAD, .update = latest, .dead = &member, .dead_count = 1};
-
     (void)state;
-    TRY(tdm_actor_kill(engine, WAIT_MS));
-    if (!tdm__id_is_none(&latest)) { /* or the next test's update would wait for it */
-        TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
-    }
-    TRY(tdm_actor_kill(trainer, WAIT_MS));
-    tdm_actor_destroy(engine);
-    tdm_actor_destroy(trainer);
-    tdm_writer_destroy(manifest_writer);
+    the = &policy;
+    end_model();
     one_node_wait_used(runtime, 0);
     return 0;
 }
@@ -219,15 +240,15 @@ static void nothing_is_served_between_vote_and_flip(void **state)
     for (uint64_t version = 1; version <= 2; version++) {
         begin_update();
         assert_true(version_served() == version - 1); /* staging touches nothing */
-        TRY(call_about(engine, "prepare", 0));
+        TRY(call_about(the->engine, "prepare", 0));
         assert_int_equal(version_served(), 0);
-        assert_int_equal(call_about(trainer, "update", answer.epoch), TDM_E_STATE);
+        assert_int_equal(call_about(the->trainer, "update", the->answer.epoch), TDM_E_STATE);
         assert_told("voted for");
         decide(TDM__UPDATE_COMMITTED);
         assert_int_equal(version_served(), 0);
-        TRY(call_about(engine, "flip", version));
+        TRY(call_about(the->engine, "flip", version));
         assert_true(version_served() == version);
-        TRY(call_about(engine, "flip", version)); /* the answer was lost */
+        TRY(call_about(the->engine, "flip", version)); /* the answer was lost */
         assert_true(version_served() == version);
     }
 }
@@ -238,22 +259,22 @@ static void after_an_abort_the_old_version_is_served_on(void **state)
 
     (void)state;
     begin_update();
-    TRY(call_about(engine, "prepare", 0));
+    TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_COMMITTED);
-    TRY(call_about(engine, "flip", base));
+    TRY(call_about(the->engine, "flip", the->base));
     begin_update();
-    TRY(call_about(engine, "prepare", 0));
+    TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_ABORTED);
     assert_int_equal(version_served(), 0); /* it has not heard yet */
-    TRY(call_about(engine, "drop", answer.epoch));
-    assert_true(version_served() == base);
-    aborted = update;
-    assert_int_equal(call_about(engine, "flip", base + 1), TDM_E_STATE);
+    TRY(call_about(the->engine, "drop", the->answer.epoch));
+    assert_true(version_served() == the->base);
+    aborted = the->update;
+    assert_int_equal(call_about(the->engine, "flip", the->base + 1), TDM_E_STATE);
     begin_update();
-    update = aborted;
-    assert_int_equal(call_about(engine, "prepare", 0), TDM_E_STATE);
-    assert_true(version_served() == base);
-    update = latest;
+    the->update = aborted;
+    assert_int_equal(call_about(the->engine, "prepare", 0), TDM_E_STATE);
+    assert_true(version_served() == the->base);
+    the->update = the->latest;
     decide(TDM__UPDATE_ABORTED);
 }
 
@@ -275,19 +296,19 @@ static void end_joiner(tdm_actor *joiner)
 {
     const struct tdm__member member = member_of(joiner);
     const struct tdm__version_request request = {
-        .kind = TDM__VERSION_DEAD, .update = latest, .dead = &member, .dead_count = 1};
+        .kind = TDM__VERSION_DEAD, .update = the->latest, .dead = &member, .dead_count = 1};
 
     TRY(tdm_actor_kill(joiner, WAIT_MS));
-    TRY(tdm__version_call(runtime, "policy", &request, WAIT_MS, &answer));
+    TRY(tdm__version_call(runtime, the->id, &request, WAIT_MS, &the->answer));
     tdm_actor_destroy(joiner);
 }
 
 static void commit_one(void)
 {
     begin_update();
-    TRY(call_about(engine, "prepare", 0));
+    TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_COMMITTED);
-    TRY(call_about(engine, "flip", base));
+    TRY(call_about(the->engine, "flip", the->base));
 }
 
 static void one_that_has_no_weights_joins_with_a_peers(void **state)
@@ -298,20 +319,20 @@ static void one_that_has_no_weights_joins_with_a_peers(void **state)
     tdm_ref *ref;
 
     (void)state;
-    assert_int_equal(call(engine, "show", ""), TDM_E_STATE); /* nothing yet */
+    assert_int_equal(call(the->engine, "show", ""), TDM_E_STATE); /* nothing yet */
     start_engine(joiner);
     commit_one();
-    TRY(tdm_actor_call(engine, "show", &early, ""));
+    TRY(tdm_actor_call(the->engine, "show", &early, ""));
     TRY(tdm_get_value(early, WAIT_MS, &shown));
     commit_one();
     assert_int_equal(join(joiner, shown), TDM_E_NOT_FOUND); /* that memory has gone */
     assert_true(version_served_by(joiner) == 0);
-    TRY(tdm_actor_call(engine, "show", &ref, ""));
+    TRY(tdm_actor_call(the->engine, "show", &ref, ""));
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
     TRY(join(joiner, shown));
-    assert_true(version_served() == base);
+    assert_true(version_served() == the->base);
     TRY(call(joiner, "resume", "n"));
-    assert_true(version_served_by(joiner) == base);
+    assert_true(version_served_by(joiner) == the->base);
     assert_int_equal(join(joiner, shown), TDM_E_STATE); /* it serves already */
     tdm_ref_release(ref);
     tdm_ref_release(early);
@@ -328,17 +349,17 @@ static void nobody_joins_while_an_update_is_undecided(void **state)
     start_engine(joiner);
     commit_one();
     begin_update();
-    TRY(tdm_actor_call(engine, "show", &ref, "")); /* it serves on */
+    TRY(tdm_actor_call(the->engine, "show", &ref, "")); /* it serves on */
     TRY(tdm_get_value(ref, WAIT_MS, &shown));
     assert_int_equal(join(joiner, shown), TDM_E_STATE);
     assert_told("is undecided");
     assert_true(version_served_by(joiner) == 0);
-    TRY(call_about(engine, "prepare", 0));
-    assert_int_equal(call(engine, "show", ""), TDM_E_STATE); /* it has voted */
+    TRY(call_about(the->engine, "prepare", 0));
+    assert_int_equal(call(the->engine, "show", ""), TDM_E_STATE); /* it has voted */
     decide(TDM__UPDATE_ABORTED);
-    TRY(call_about(engine, "drop", answer.epoch));
+    TRY(call_about(the->engine, "drop", the->answer.epoch));
     TRY(join(joiner, shown)); /* the base is what is served */
-    assert_true(version_served_by(joiner) == base);
+    assert_true(version_served_by(joiner) == the->base);
     tdm_ref_release(ref);
     end_joiner(joiner);
 }
@@ -347,33 +368,102 @@ static void memory_is_there_when_asked_for_and_no_longer(void **state)
 {
     (void)state;
     one_node_wait_used(runtime, 4 * MIB); /* the engine's two regions */
-    TRY(call(engine, "pause", ""));
+    TRY(call(the->engine, "pause", ""));
     one_node_wait_used(runtime, 0);
-    TRY(call(engine, "resume", "s", "weights"));
+    TRY(call(the->engine, "resume", "s", "weights"));
     one_node_wait_used(runtime, 2 * MIB);
     begin_update();
     one_node_wait_used(runtime, 6 * MIB); /* weights, shadow, bucket */
-    TRY(call_about(engine, "prepare", 0));
+    TRY(call_about(the->engine, "prepare", 0));
     decide(TDM__UPDATE_COMMITTED);
-    TRY(call_about(engine, "flip", base));
+    TRY(call_about(the->engine, "flip", the->base));
     one_node_wait_used(runtime, 2 * MIB);
-    TRY(call(engine, "resume", "n"));
-    assert_true(version_served() == base);
+    TRY(call(the->engine, "resume", "n"));
+    assert_true(version_served() == the->base);
+}
+
+/* ---- two models ------------------------------------------------------------------------- */
+
+static void commit_and_flip(struct model *model)
+{
+    the = model;
+    decide(TDM__UPDATE_COMMITTED);
+    TRY(call_about(the->engine, "flip", the->base));
+}
+
+static void assert_serves(struct model *model, uint64_t version)
+{
+    the = model;
+    assert_int_equal(version_served(), version);
+}
+
+/* Both updates are under way at any time between the first words here and the last. */
+static void two_models_are_updated_at_once_each_to_its_own_version(void **state)
+{
+    uint64_t first;
+
+    (void)state;
+    commit_one();
+    first = policy.base;
+    the = &critic;
+    start_model(0.2);
+    begin_update();
+    the = &policy;
+    begin_update();
+    TRY(call_about(the->engine, "prepare", 0));
+    assert_serves(&critic, 0); /* it has not voted, and nothing yet to serve */
+    TRY(call_about(the->engine, "prepare", 0));
+    commit_and_flip(&critic);
+    assert_serves(&critic, 1);
+    assert_serves(&policy, 0); /* still waits for its own outcome */
+    commit_and_flip(&policy);
+    assert_serves(&policy, first + 1);
+    assert_serves(&critic, 1);
+    the = &critic;
+    end_model();
+}
+
+static void what_becomes_of_one_model_is_nothing_to_the_other(void **state)
+{
+    uint64_t first;
+
+    (void)state;
+    commit_one();
+    first = policy.base;
+    the = &critic;
+    start_model(0.2);
+    begin_update();
+    TRY(call_about(the->engine, "prepare", 0));
+    the = &policy;
+    begin_update();
+    assert_int_equal(call(the->engine, "prepare", "bu", critic.update.bytes,
+                          sizeof(critic.update.bytes), (uint64_t)0),
+                     TDM_E_STATE); /* that is not its own */
+    TRY(call_about(the->engine, "prepare", 0));
+    decide(TDM__UPDATE_ABORTED);
+    TRY(call_about(the->engine, "drop", the->answer.epoch));
+    assert_serves(&policy, first);
+    commit_and_flip(&critic);
+    assert_serves(&critic, critic.base);
+    assert_int_not_equal(critic.base, 0);
+    assert_serves(&policy, first);
+    the = &critic;
+    end_model();
 }
 
 static void wrong_arguments_are_refused(void **state)
 {
     (void)state;
-    assert_int_equal(call(engine, "stage", ""), TDM_E_PROTOCOL); /* no list for its rank */
-    assert_int_equal(call(engine, "stage", "b", "x", (size_t)1), TDM_E_PROTOCOL);
-    assert_int_equal(call(engine, "prepare", "bu", "short", (size_t)5, (uint64_t)0),
+    assert_int_equal(call(the->engine, "stage", ""), TDM_E_PROTOCOL); /* no list for its rank */
+    assert_int_equal(call(the->engine, "stage", "b", "x", (size_t)1), TDM_E_PROTOCOL);
+    assert_int_equal(call(the->engine, "prepare", "bu", "short", (size_t)5, (uint64_t)0),
                      TDM_E_PROTOCOL);
-    assert_int_equal(call(engine, "flip", ""), TDM_E_TYPE);
-    assert_int_equal(call(engine, "generate", "fu()", 0.0, (uint64_t)0), TDM_E_STATE);
-    assert_int_equal(call(trainer, "update", "bu", "short", (size_t)5, (uint64_t)1),
+    assert_int_equal(call(the->engine, "flip", ""), TDM_E_TYPE);
+    assert_int_equal(call(the->engine, "generate", "fu()", 0.0, (uint64_t)0), TDM_E_STATE);
+    assert_int_equal(call(the->trainer, "update", "bu", "short", (size_t)5, (uint64_t)1),
                      TDM_E_PROTOCOL);
-    assert_int_equal(call(trainer, "step", "u", (uint64_t)1), TDM_E_PROTOCOL);
-    assert_int_equal(call_about(trainer, "update", 1), TDM_E_STATE); /* no bucket */
+    assert_int_equal(call(the->trainer, "step", "u", (uint64_t)1), TDM_E_PROTOCOL);
+    assert_int_equal(call_about(the->trainer, "update", 1), TDM_E_STATE); /* no bucket */
 }
 
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
@@ -386,6 +476,8 @@ int main(void)
         EACH(one_that_has_no_weights_joins_with_a_peers),
         EACH(nobody_joins_while_an_update_is_undecided),
         EACH(memory_is_there_when_asked_for_and_no_longer),
+        EACH(two_models_are_updated_at_once_each_to_its_own_version),
+        EACH(what_becomes_of_one_model_is_nothing_to_the_other),
         EACH(wrong_arguments_are_refused),
     };
     int failed;
