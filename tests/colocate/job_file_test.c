@@ -47,6 +47,7 @@ static void what_is_not_said_has_the_defaults(void **state)
     (void)state;
     assert_int_equal(make(GOOD, "jobs"), TDM_OK);
     assert_string_equal(spec.name, "arith");
+    assert_string_equal(spec.update_model, "policy");
     assert_string_equal(spec.library, "jobs/libarith.so");
     assert_string_equal(spec.train, "jobs/data/train.jsonl");
     assert_string_equal(spec.unseen, "/abs/unseen.jsonl");
@@ -107,6 +108,10 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
             "job.yaml:3: rollout.temperature is -1, it wants 0 to 1000");
     refuses("job: {name: ../x, library: l}\ndata: {train: a, unseen: b}\n",
             "job.yaml:1: job.name \"../x\" wants letters, digits, '-' and '_'");
+    refuses(GOOD "update: {model: a/b}\n",
+            "job.yaml:3: update.model \"a/b\" wants letters, digits, '-' and '_'");
+    refuses(GOOD "update: {model: abcdefghijklmnopqrstuvwxyz_1234567}\n",
+            "job.yaml:3: update.model has 34 bytes, the limit is 32");
     refuses(GOOD "trainer: [1]\n", "job.yaml:3: trainer wants a map of settings");
     refuses(GOOD "trainer: fast\n", "job.yaml:3: trainer wants a map of settings");
 }
