@@ -40,7 +40,7 @@ static tdm_status build(tdm_call *call, struct engine *engine)
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
     uint32_t count = 0;
 
-    TDM_TRY(tdm__rank_open(&engine->rank, call));
+    TDM_TRY(tdm__rank_open(&engine->rank, call, "engine"));
     engine->ops = engine->rank.library.jobs->engine;
     TDM_TRY(engine->ops->open(&engine->rank.context, &engine->rank.state));
     TDM_TRY(engine->ops->regions(engine->rank.state, specs, &count));
@@ -120,17 +120,21 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
     return status;
 }
 
-/* Where the library keeps what; without an answer it wants whole tensors. */
+/* Where the library keeps what, or is told to; without an answer it wants whole tensors. */
 static tdm_status learn_layout(tdm_call *call, struct engine *engine, const tdm_region *weights)
 {
     struct tdm__layout layout = {.slices = NULL};
 
-    if (engine->ops->layout == NULL) {
+    if (engine->rank.named != NULL) {
+        TDM_TRY(tdm__named_engine_layout(engine->rank.named, tdm_region_address(weights),
+                                         engine->manifest, &layout));
+    } else if (engine->ops->layout == NULL) {
         return TDM_OK;
+    } else {
+        TDM_TRY(engine->ops->layout(engine->rank.state, engine->manifest->tensors,
+                                    engine->manifest->tensors_count, &layout.slices,
+                                    &layout.slices_count));
     }
-    TDM_TRY(engine->ops->layout(engine->rank.state, engine->manifest->tensors,
-                                engine->manifest->tensors_count, &layout.slices,
-                                &layout.slices_count));
     TDM_TRY(tdm__receiver_set_layout(engine->receiver, &layout));
     return reply_layout(call, &layout, weights);
 }

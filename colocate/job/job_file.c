@@ -62,6 +62,8 @@ static const struct setting settings[] = {
     {"engine.num_gpus_per_actor", NUMBER, FIELD(engine_num_gpus_per_actor), 0.01, 1, 0.2, NULL},
     {"engine.generate_timeout_ms", COUNT, FIELD(generate_timeout_ms), 1, DAY_MS, 60000, NULL},
 
+    {"model.config", PATH, FIELD(model_config), 0, 0, 0, ""},
+
     {"rollout.rollout_batch_size", COUNT, FIELD(rollout_batch_size), 1, 65536, 64, NULL},
     {"rollout.n_samples_per_prompt", COUNT, FIELD(n_samples_per_prompt), 1, 4096, 16, NULL},
     {"rollout.global_batch_size", COUNT, FIELD(global_batch_size), 0, 1e6, 0, NULL},
@@ -282,7 +284,7 @@ static tdm_status read_bytes(const tdm_config *config, const struct setting *set
 static tdm_status read_text(const tdm_config *config, const struct setting *setting,
                             const char *directory, char *field)
 {
-    bool is_path = setting->kind == PATH && strcmp(setting->path, "job.out") != 0;
+    bool is_here = setting->kind != PATH || strcmp(setting->path, "job.out") == 0;
     size_t size_bytes = setting->kind == PATH ? TDM__PATH_BYTES : TDM__JOB_TEXT_BYTES;
     const char *text = NULL;
     int length;
@@ -292,9 +294,9 @@ static tdm_status read_text(const tdm_config *config, const struct setting *sett
         return tdm__fail(TDM_E_INVAL, "%s: %s is missing",
                          tdm_config_where(config, setting->path), setting->path);
     }
-    length = snprintf(field, size_bytes, "%s%s%s",
-                      is_path && text[0] != '/' && directory[0] != '\0' ? directory : "",
-                      is_path && text[0] != '/' && directory[0] != '\0' ? "/" : "", text);
+    is_here = is_here || text[0] == '/' || text[0] == '\0' || directory[0] == '\0';
+    length = snprintf(field, size_bytes, "%s%s%s", is_here ? "" : directory, is_here ? "" : "/",
+                      text);
     if (length < 0 || (size_t)length >= size_bytes) {
         return tdm__fail(TDM_E_LIMIT, "%s: %s has %d bytes, the limit is %zu",
                          tdm_config_where(config, setting->path), setting->path, length,

@@ -43,6 +43,10 @@ struct tdm__job_spec {
     double engine_num_gpus_per_actor;
     uint32_t generate_timeout_ms;
 
+    /* model */
+    char
+        model_config[TDM__PATH_BYTES]; /* its config.json, for named layouts; empty: not said */
+
     /* rollout */
     uint32_t rollout_batch_size;
     uint32_t n_samples_per_prompt;

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/library.h"
 
+#include "colocate/job/named.h"
 #include "runtime/error.h"
 
 #include <dlfcn.h>
@@ -189,19 +190,46 @@ static tdm_status ask_engine(const struct tdm_engine_ops *ops,
     return status;
 }
 
+static tdm_status name_layout(const struct tdm__job_spec *spec, const char *section,
+                              struct tdm_rank_context *context, struct tdm__named **named_out)
+{
+    const struct tdm__named_options options = {.config = spec->config,
+                                               .section = section,
+                                               .model_config = spec->model_config,
+                                               .rank = context->rank,
+                                               .ranks_count = context->ranks_count};
+
+    TDM_TRY(tdm__named_create(&options, named_out));
+    tdm__named_tell(*named_out, context);
+    return TDM_OK;
+}
+
+/* Takes `named`. */
+static tdm_status check_named(struct tdm__named *named, const struct tdm__plan_rank *rank,
+                              tdm_status status)
+{
+    if (status == TDM_OK && named != NULL) {
+        status = tdm__named_check_regions(named, rank->regions, rank->regions_count);
+    }
+    tdm__named_destroy(named);
+    return status;
+}
+
 static tdm_status add_trainers(const struct tdm__job_spec *spec,
                                const struct tdm_trainer_ops *ops, struct tdm__plan_input *input)
 {
     for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
-        const struct tdm_rank_context context = {.config = spec->config,
-                                                 .rank = r,
-                                                 .ranks_count = spec->trainer_num_ranks,
-                                                 .seed = spec->seed};
+        struct tdm_rank_context context = {.config = spec->config,
+                                           .rank = r,
+                                           .ranks_count = spec->trainer_num_ranks,
+                                           .seed = spec->seed};
         struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
+        struct tdm__named *named = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = r;
-        TDM_TRY(ask_trainer(ops, &context, rank));
+        TDM_TRY(name_layout(spec, "trainer", &context, &named));
+        TDM_TRY(check_named(named, rank, ask_trainer(ops, &context, rank)));
     }
     return TDM_OK;
 }
@@ -212,18 +240,20 @@ static tdm_status add_engines(const struct tdm__job_spec *spec,
     uint32_t per_engine = spec->rollout_num_gpus_per_engine;
 
     for (uint32_t r = 0; r < spec->num_engines * per_engine; r++) {
-        const struct tdm_rank_context context = {.config = spec->config,
-                                                 .rank = r % per_engine,
-                                                 .ranks_count = per_engine,
-                                                 .engine = r / per_engine,
-                                                 .seed = spec->seed};
+        struct tdm_rank_context context = {.config = spec->config,
+                                           .rank = r % per_engine,
+                                           .ranks_count = per_engine,
+                                           .engine = r / per_engine,
+                                           .seed = spec->seed};
         struct tdm__plan_rank *rank = &input->ranks[input->ranks_count++];
+        struct tdm__named *named = NULL;
 
         (void)snprintf(rank->name, sizeof(rank->name), "engine/%u/%u", context.engine,
                        context.rank);
         rank->gpu = r;
         rank->is_engine = true;
-        TDM_TRY(ask_engine(ops, &context, rank));
+        TDM_TRY(name_layout(spec, "engine", &context, &named));
+        TDM_TRY(check_named(named, rank, ask_engine(ops, &context, rank)));
     }
     return TDM_OK;
 }

@@ -19,20 +19,20 @@ enum { RESUME_MS = 10000 };
 tdm_status tdm__rank_arguments_write(tdm_writer *writer,
                                      const struct tdm__rank_arguments *arguments)
 {
-    return tdm_pack(writer, "sssssuuuuuuuu", arguments->config_json, arguments->config_name,
-                    arguments->library, arguments->model, arguments->group, arguments->rank,
-                    arguments->ranks_count, arguments->engine, arguments->per_engine,
-                    arguments->seed, arguments->bucket_bytes, arguments->timeout_ms,
-                    arguments->verify);
+    return tdm_pack(writer, "ssssssuuuuuuuu", arguments->config_json, arguments->config_name,
+                    arguments->library, arguments->model_config, arguments->model,
+                    arguments->group, arguments->rank, arguments->ranks_count,
+                    arguments->engine, arguments->per_engine, arguments->seed,
+                    arguments->bucket_bytes, arguments->timeout_ms, arguments->verify);
 }
 
 static tdm_status read_arguments(tdm_call *call, struct tdm__rank_arguments *arguments)
 {
     return tdm_call_unpack(
-        call, "sssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
-        &arguments->library, &arguments->model, &arguments->group, &arguments->rank,
-        &arguments->ranks_count, &arguments->engine, &arguments->per_engine, &arguments->seed,
-        &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
+        call, "ssssssuuuuuuuu", &arguments->config_json, &arguments->config_name,
+        &arguments->library, &arguments->model_config, &arguments->model, &arguments->group,
+        &arguments->rank, &arguments->ranks_count, &arguments->engine, &arguments->per_engine,
+        &arguments->seed, &arguments->bucket_bytes, &arguments->timeout_ms, &arguments->verify);
 }
 
 void tdm__rank_name(char name[TDM__RANK_NAME_BYTES], const char *model, const char *format, ...)
@@ -59,7 +59,21 @@ static tdm_status meet(struct tdm__rank *rank, const struct tdm__rank_arguments 
     return tdm_group_join(rank->runtime, &options, &rank->group);
 }
 
-tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call)
+static tdm_status name_layout(struct tdm__rank *rank,
+                              const struct tdm__rank_arguments *arguments, const char *section)
+{
+    const struct tdm__named_options options = {.config = rank->config,
+                                               .section = section,
+                                               .model_config = arguments->model_config,
+                                               .rank = (uint32_t)arguments->rank,
+                                               .ranks_count = (uint32_t)arguments->ranks_count};
+
+    TDM_TRY(tdm__named_create(&options, &rank->named));
+    tdm__named_tell(rank->named, &rank->context);
+    return TDM_OK;
+}
+
+tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *section)
 {
     struct tdm__rank_arguments arguments;
     struct tdm__id node;
@@ -92,7 +106,7 @@ tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call)
                                               .engine = (uint32_t)arguments.engine,
                                               .seed = arguments.seed,
                                               .group = rank->group};
-    return TDM_OK;
+    return name_layout(rank, &arguments, section);
 }
 
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
@@ -104,6 +118,7 @@ void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state))
         tdm_region_destroy(rank->memory[i]);
     }
     tdm_group_leave(rank->group);
+    tdm__named_destroy(rank->named);
     tdm_config_destroy(rank->config);
     /* The library stays: its destructors run when the process ends. */
 }
@@ -116,6 +131,9 @@ tdm_status tdm__rank_declare(struct tdm__rank *rank, const struct tdm_region_spe
     if (count > TDM_RANK_REGIONS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u regions of one rank, at most %d", count,
                          (int)TDM_RANK_REGIONS_MAX);
+    }
+    if (rank->named != NULL) {
+        TDM_TRY(tdm__named_check_regions(rank->named, specs, count));
     }
     for (uint32_t i = 0; i < count; i++) {
         struct tdm_region_options options = {.tag = specs[i].tag,

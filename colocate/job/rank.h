@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_JOB_RANK_H
 
 #include "colocate/job/library.h"
+#include "colocate/job/named.h"
 #include "colocate/job/spans.h"
 #include "colocate/memory/region.h"
 #include "colocate/weights/commit.h"
@@ -17,8 +18,9 @@ struct tdm__rank_arguments {
     const char *config_json;
     const char *config_name; /* of the file, for messages */
     const char *library;
-    const char *model; /* whose versions the job makes */
-    const char *group; /* meeting point of the ranks that compute together */
+    const char *model_config; /* path; "": none */
+    const char *model;        /* whose versions the job makes */
+    const char *group;        /* meeting point of the ranks that compute together */
     uint64_t rank;
     uint64_t ranks_count;
     uint64_t engine;
@@ -44,6 +46,7 @@ struct tdm__rank {
     struct tdm__job_library library;
     tdm_group *group;
     struct tdm_rank_context context;
+    struct tdm__named *named; /* NULL: the library says where the model is */
     char model[TDM__MODEL_NAME_BYTES_MAX];
     void *state;                  /* of the library's table; NULL until it opened */
     struct tdm__regions *regions; /* borrowed from the runtime */
@@ -57,8 +60,9 @@ struct tdm__rank {
     struct tdm__spans spans;
 };
 
-/* Reads the arguments, opens the library, meets the group. */
-tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call);
+/* Reads the arguments, opens the library, meets the group.  `section` of the job file:
+ * "trainer" or "engine". */
+tdm_status tdm__rank_open(struct tdm__rank *rank, tdm_call *call, const char *section);
 /* Closes what was opened; `close` is the table's entry for `state`. */
 void tdm__rank_close(struct tdm__rank *rank, void (*close)(void *state));
 

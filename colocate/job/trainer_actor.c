@@ -63,7 +63,7 @@ static tdm_status join_gather_group(struct trainer *trainer)
 
 static tdm_status build(tdm_call *call, struct trainer *trainer)
 {
-    TDM_TRY(tdm__rank_open(&trainer->rank, call));
+    TDM_TRY(tdm__rank_open(&trainer->rank, call, "trainer"));
     TDM_TRY(join_gather_group(trainer));
     return open_library(trainer);
 }
@@ -208,14 +208,28 @@ static tdm_status exchange_layouts(struct trainer *trainer)
     return status;
 }
 
+/* The library's, or of the layout that the job file names. */
+static tdm_status ask_layout(struct trainer *trainer, const struct tdm_tensor_info **tensors,
+                             uint32_t *tensors_count, struct tdm__layout *own)
+{
+    tdm_region *weights;
+
+    if (trainer->rank.named == NULL) {
+        return trainer->ops->layout(trainer->rank.state, tensors, tensors_count, &own->slices,
+                                    &own->slices_count);
+    }
+    TDM_TRY(tdm__rank_region(&trainer->rank, "weights", &weights));
+    return tdm__named_trainer_layout(trainer->rank.named, tdm_region_address(weights), tensors,
+                                     tensors_count, own);
+}
+
 static tdm_status learn_layout(struct trainer *trainer)
 {
     const struct tdm_tensor_info *tensors;
     uint32_t tensors_count;
     struct tdm__layout own;
 
-    TDM_TRY(trainer->ops->layout(trainer->rank.state, &tensors, &tensors_count, &own.slices,
-                                 &own.slices_count));
+    TDM_TRY(ask_layout(trainer, &tensors, &tensors_count, &own));
     TDM_TRY(tdm__manifest_create(tensors, tensors_count, &trainer->manifest));
     TDM_TRY(tdm__layout_check(&own, trainer->manifest));
     trainer->layouts = calloc(trainer->rank.context.ranks_count, sizeof(own));

@@ -23,6 +23,14 @@ extern "C" {
  * Between calls Tandem pauses and resumes the regions; a function is only called while the
  * regions it needs are resident (said at each). */
 
+/* A tensor of a rank whose layout the job file names (`trainer.layout`, `engine.layout`): as
+ * that layout calls and cuts it, contiguous in the region "weights".  One that is several
+ * tensors of the model (fused, or of many experts) is one here. */
+struct tdm_rank_tensor {
+    struct tdm_tensor_info info;
+    uint64_t offset_bytes; /* in "weights"; a multiple of 256 */
+};
+
 /* What a rank is told when it opens.  Everything is borrowed for the rank's life. */
 struct tdm_rank_context {
     const tdm_config *config; /* the whole job file, overrides applied */
@@ -31,6 +39,12 @@ struct tdm_rank_context {
     uint32_t engine;  /* index of the engine; 0 for trainers */
     uint64_t seed;    /* the job's seed, the same on every rank */
     tdm_group *group; /* trainers: all trainer ranks; engines: the engine's TP ranks */
+    /* Where the job file names the layout; else NULL.  The library's layout() is then not
+     * asked: its region "weights" (KEEP on a trainer) begins with these, and updates move them.
+     */
+    const struct tdm_rank_tensor *tensors;
+    uint32_t tensors_count;
+    uint64_t tensors_bytes; /* of "weights" that they need */
 };
 
 /* Memory that a rank declares, before it has any. */

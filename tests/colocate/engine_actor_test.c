@@ -108,6 +108,7 @@ static tdm_actor *create(const char *class_name, const char *name, double num_gp
     const struct tdm__rank_arguments arguments = {.config_json = "{}",
                                                   .config_name = "test",
                                                   .library = LIBRARY,
+                                                  .model_config = "",
                                                   .model = the->id,
                                                   .group = name,
                                                   .ranks_count = 1,
