@@ -187,16 +187,17 @@ static tdm_status load_apart(const struct engine *engine, uint32_t index,
     struct machine *machine = engine->machine;
     struct tdm_tensor_view view = *tensor;
     size_t part_bytes = tdm_tensor_bytes(&engine->model.tensors[index]);
-    void *whole = malloc(view_bytes(tensor));
+    size_t whole_bytes = view_bytes(tensor);
+    void *whole = malloc(whole_bytes > 0 ? whole_bytes : 1);
     float *part = malloc(part_bytes);
-    tdm_status status = whole != NULL && part != NULL
-                            ? TDM_OK
-                            : tdm_fail(TDM_E_NOMEM, "tensor %s of %zu bytes", tensor->info.name,
-                                       view_bytes(tensor));
+    tdm_status status =
+        whole != NULL && part != NULL
+            ? TDM_OK
+            : tdm_fail(TDM_E_NOMEM, "tensor %s of %zu bytes", tensor->info.name, whole_bytes);
 
     view.data = whole;
     if (status == TDM_OK) {
-        status = machine->ops->read(machine, whole, tensor->data, view_bytes(tensor));
+        status = machine->ops->read(machine, whole, tensor->data, whole_bytes);
     }
     if (status == TDM_OK) {
         status = model_cut(&engine->model, index, engine->context->rank, &view, part);

@@ -63,7 +63,7 @@ def a_gpu_learns_what_the_host_learns(world):
 
 def engines_on_a_gpu_agree_with_the_trainer(world):
     """Also where what is not waited for does not happen."""
-    for mode in ("donate", "copy"):
+    for mode in ("donate", "copy", "names"):
         code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
                                      STANDIN_CUDA_DEFER="1")
         require(code == 0, f"{mode}: exit code {code}: {err}")
