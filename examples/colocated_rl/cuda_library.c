@@ -18,10 +18,33 @@ struct call {
     void **place;
 };
 
-#define X(name, arguments) {#name, (void **)&loaded.calls.name},
-static const struct call cuda_calls[] = {CUDA_CALLS(X)};
-static const struct call cublas_calls[] = {CUBLAS_CALLS(X)};
-#undef X
+/* clang-format off */
+#define CALL(name) {#name, (void **)&loaded.calls.name}
+/* clang-format on */
+
+static const struct call cuda_calls[] = {
+    CALL(cuInit),
+    CALL(cuGetErrorName),
+    CALL(cuDeviceGetCount),
+    CALL(cuDeviceGet),
+    CALL(cuDeviceGetUuid_v2),
+    CALL(cuDevicePrimaryCtxRetain),
+    CALL(cuDevicePrimaryCtxRelease_v2),
+    CALL(cuCtxSetCurrent),
+    CALL(cuStreamCreate),
+    CALL(cuStreamDestroy_v2),
+    CALL(cuStreamSynchronize),
+    CALL(cuMemcpyAsync),
+    CALL(cuModuleLoadData),
+    CALL(cuModuleUnload),
+    CALL(cuModuleGetFunction),
+    CALL(cuLaunchKernel),
+};
+
+static const struct call cublas_calls[] = {
+    CALL(cublasCreate_v2),   CALL(cublasDestroy_v2), CALL(cublasSetStream_v2),
+    CALL(cublasSetMathMode), CALL(cublasSnrm2_v2),   CALL(cublasSgemm_v2),
+};
 
 static tdm_status find_calls(void *library, const struct call *calls, size_t count)
 {

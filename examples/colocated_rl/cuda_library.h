@@ -20,45 +20,35 @@ struct cuda_uuid {
     uint8_t bytes[16];
 };
 
-/* clang-format off */
-#define CUDA_CALLS(X)                                                                          \
-    X(cuInit, (unsigned flags))                                                                \
-    X(cuGetErrorName, (int result, const char **name))                                         \
-    X(cuDeviceGetCount, (int *count))                                                          \
-    X(cuDeviceGet, (int *device, int ordinal))                                                 \
-    X(cuDeviceGetUuid_v2, (struct cuda_uuid *uuid, int device))                                \
-    X(cuDevicePrimaryCtxRetain, (void **context, int device))                                  \
-    X(cuDevicePrimaryCtxRelease_v2, (int device))                                              \
-    X(cuCtxSetCurrent, (void *context))                                                        \
-    X(cuStreamCreate, (void **stream, unsigned flags))                                         \
-    X(cuStreamDestroy_v2, (void *stream))                                                      \
-    X(cuStreamSynchronize, (void *stream))                                                     \
-    X(cuMemcpyAsync, (uint64_t to, uint64_t from, size_t bytes, void *stream))                 \
-    X(cuModuleLoadData, (void **module, const void *image))                                    \
-    X(cuModuleUnload, (void *module))                                                          \
-    X(cuModuleGetFunction, (void **function, void *module, const char *name))                  \
-    X(cuLaunchKernel, (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,      \
-                       unsigned block_x, unsigned block_y, unsigned block_z,                   \
-                       unsigned shared_bytes, void *stream, void **arguments, void **extra))
-
-#define CUBLAS_CALLS(X)                                                                        \
-    X(cublasCreate_v2, (void **handle))                                                        \
-    X(cublasDestroy_v2, (void *handle))                                                        \
-    X(cublasSetStream_v2, (void *handle, void *stream))                                        \
-    X(cublasSetMathMode, (void *handle, int mode))                                             \
-    X(cublasSnrm2_v2, (void *handle, int count, const float *x, int step, float *result))      \
-    X(cublasSgemm_v2, (void *handle, int a_form, int b_form, int rows, int columns, int inner, \
-                       const float *alpha, const float *a, int a_pitch, const float *b,        \
-                       int b_pitch, const float *beta, float *c, int c_pitch))
-/* clang-format on */
-
 struct cuda_library {
-/* NOLINTBEGIN(bugprone-macro-parentheses) declarations cannot have them */
-#define X(name, arguments) int(*name) arguments;
-    CUDA_CALLS(X)
-    CUBLAS_CALLS(X)
-#undef X
-    /* NOLINTEND(bugprone-macro-parentheses) */
+    int (*cuInit)(unsigned flags);
+    int (*cuGetErrorName)(int result, const char **name);
+    int (*cuDeviceGetCount)(int *count);
+    int (*cuDeviceGet)(int *device, int ordinal);
+    int (*cuDeviceGetUuid_v2)(struct cuda_uuid *uuid, int device);
+    int (*cuDevicePrimaryCtxRetain)(void **context, int device);
+    int (*cuDevicePrimaryCtxRelease_v2)(int device);
+    int (*cuCtxSetCurrent)(void *context);
+    int (*cuStreamCreate)(void **stream, unsigned flags);
+    int (*cuStreamDestroy_v2)(void *stream);
+    int (*cuStreamSynchronize)(void *stream);
+    int (*cuMemcpyAsync)(uint64_t to, uint64_t from, size_t bytes, void *stream);
+    int (*cuModuleLoadData)(void **module, const void *image);
+    int (*cuModuleUnload)(void *module);
+    int (*cuModuleGetFunction)(void **function, void *module, const char *name);
+    int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                          unsigned block_x, unsigned block_y, unsigned block_z,
+                          unsigned shared_bytes, void *stream, void **arguments, void **extra);
+
+    int (*cublasCreate_v2)(void **handle);
+    int (*cublasDestroy_v2)(void *handle);
+    int (*cublasSetStream_v2)(void *handle, void *stream);
+    int (*cublasSetMathMode)(void *handle, int mode);
+    int (*cublasSnrm2_v2)(void *handle, int count, const float *x, int step, float *result);
+    int (*cublasSgemm_v2)(void *handle, int a_form, int b_form, int rows, int columns,
+                          int inner, const float *alpha, const float *a, int a_pitch,
+                          const float *b, int b_pitch, const float *beta, float *c,
+                          int c_pitch);
 };
 
 /* Opens libcuda.so.1 and libcublas.so, or what the environment says instead

@@ -13,7 +13,6 @@ static inline void openblas_set_num_threads(int count)
     (void)count;
 }
 
-/* NOLINTNEXTLINE(readability-function-size) as the real one has it */
 static inline void cblas_sgemm(enum CBLAS_ORDER order, enum CBLAS_TRANSPOSE a_form,
                                enum CBLAS_TRANSPOSE b_form, int rows, int columns, int inner,
                                float alpha, const float *a, int a_pitch, const float *b,
