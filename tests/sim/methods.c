@@ -208,6 +208,8 @@ static tdm_status relay(tdm_call *call, void *self)
 
     TDM_TRY(tdm_call_unpack(call, "ihii", &number, &actor, &index, &counted));
     begins(self, number);
+    /* Its caller lets go of the handle when the call's deadline has passed. */
+    counted = counted != 0 && !model.calls[number].has_deadline;
     status = sim_is_dying() || model_is_full()
                  ? TDM_OK
                  : call_note(actor, (uint32_t)index, counted != 0);
