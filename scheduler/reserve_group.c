@@ -379,6 +379,9 @@ static tdm_status closing_body(void *arg, struct tdm__txn *txn)
         return TDM_OK;
     }
     closing->record.closed = true;
+    for (uint32_t i = 0; i < closing->record.bundles_count; i++) {
+        TDM_TRY(tdm__node_rely(txn, &closing->record.bundles[i].node)); /* who is to be told */
+    }
     return tdm__group_record_put(txn, key, &closing->record);
 }
 

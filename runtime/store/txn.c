@@ -112,6 +112,16 @@ static tdm_status add_write(struct tdm__txn *txn, const struct tdm__write *write
     return TDM_OK;
 }
 
+static bool is_written(const struct tdm__txn *txn, const char *key)
+{
+    for (uint32_t i = 0; i < txn->writes_count; i++) {
+        if (strcmp(txn->writes[i].key, key) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 tdm_status tdm__txn_put(struct tdm__txn *txn, const char *key, struct tdm_bytes bytes,
                         int64_t lease_ms)
 {
@@ -127,6 +137,9 @@ tdm_status tdm__txn_delete(struct tdm__txn *txn, const char *key)
 
 tdm_status tdm__txn_rely(struct tdm__txn *txn, const char *key)
 {
+    if (is_written(txn, key)) {
+        return TDM_OK; /* every write checks the version */
+    }
     return add_write(txn, &(struct tdm__write){.kind = TDM__WRITE_CHECK, .key = key});
 }
 
@@ -175,23 +188,13 @@ static void on_committed(void *arg, tdm_status status, uint64_t version)
     read_again(txn);
 }
 
-static bool is_written(const struct tdm__txn *txn, const char *key)
-{
-    for (uint32_t i = 0; i < txn->writes_count; i++) {
-        if (strcmp(txn->writes[i].key, key) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* Nobody has looked whether those that are not known are there. */
 static tdm_status rely_on_keys(struct tdm__txn *txn)
 {
     for (uint32_t i = 0; i < txn->patterns_count && txn->writes_count > 0; i++) {
         const char *key = txn->patterns[i];
 
-        if (strchr(key, '*') == NULL && !is_written(txn, key)) {
+        if (strchr(key, '*') == NULL) {
             TDM_TRY(tdm__txn_rely(txn, key));
         }
     }
