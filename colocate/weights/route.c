@@ -4,6 +4,7 @@
 
 #include "colocate/plan/grow.h"
 #include "colocate/weights/convert.h"
+#include "colocate/weights/cut.h"
 #include "runtime/assert.h"
 #include "runtime/error.h"
 
@@ -44,6 +45,9 @@ struct compiler {
     uint32_t *firsts;   /* of each tensor among those held, and the end */
     uint32_t *lasts;    /* of each trainer rank: its last copy to the image, and one more */
     uint32_t copies_room;
+    uint32_t windows_room;
+    struct tdm__copy *uncut; /* of a slice that goes in pieces */
+    uint32_t uncut_room;
 };
 
 /* ---- slices as runs --------------------------------------------------------------------- */
@@ -381,23 +385,40 @@ static uint32_t list_items(const struct tdm__manifest *manifest,
     return count;
 }
 
-/* The window that has the slice from `begin` to `end`: the last one, or a new one. */
-static struct tdm__route_window *find_window(const struct tdm__route_options *options,
-                                             struct tdm__route_image *image, uint32_t *count,
-                                             uint64_t begin, uint64_t end)
+static tdm_status open_window(struct compiler *compiler, struct tdm__route_image *image,
+                              uint64_t begin)
 {
-    struct tdm__route_window *last = *count == 0 ? NULL : &image->windows[*count - 1];
+    TDM_TRY(tdm__grow((void **)&image->windows, &compiler->windows_room, image->windows_count,
+                      sizeof(*image->windows)));
+    image->windows[image->windows_count++] =
+        (struct tdm__route_window){.begin = begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT,
+                                   .end = begin,
+                                   .copies_first = image->copies_count};
+    return TDM_OK;
+}
 
-    if (last != NULL &&
-        (options->window_bytes == 0 || end - last->begin <= options->window_bytes)) {
-        last->end = end;
-        return last;
+static struct tdm__route_window *last_window(const struct tdm__route_image *image)
+{
+    return &image->windows[image->windows_count - 1];
+}
+
+static bool fits(const struct tdm__route_options *options, uint64_t begin, uint64_t end)
+{
+    return options->window_bytes == 0 ||
+           end - begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT <= options->window_bytes;
+}
+
+/* In the last window is now everything up to `end`. */
+static void close_window(struct compiler *compiler, struct tdm__route_image *image,
+                         uint64_t end)
+{
+    struct tdm__route_window *window = last_window(image);
+
+    window->end = end;
+    window->copies_count = image->copies_count - window->copies_first;
+    if (compiler->route->window_bytes_max < end - window->begin) {
+        compiler->route->window_bytes_max = end - window->begin;
     }
-    TDM_ASSERT(image->windows != NULL);
-    last = &image->windows[(*count)++];
-    *last = (struct tdm__route_window){begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT, end,
-                                       image->copies_count, 0};
-    return last;
 }
 
 static tdm_status check_place(const struct compiler *compiler, uint32_t to_rank,
@@ -437,26 +458,96 @@ static tdm_status serve_item(struct compiler *compiler, uint32_t to_rank,
                : serve_elements(compiler, to_rank, item->slice);
 }
 
-/* Goes along the image. */
-static tdm_status serve_items(struct compiler *compiler, uint32_t to_rank,
-                              const struct item *items, uint32_t count, uint32_t *windows_count)
+/* Where a piece that begins at `begin` ends: the window is full, or one unit is too large. */
+static uint64_t piece_end(const struct compiler *compiler, const struct item *item,
+                          uint64_t begin, uint64_t unit)
+{
+    uint64_t align = unit < TDM__ROUTE_ALIGNMENT ? TDM__ROUTE_ALIGNMENT : unit;
+    uint64_t origin = unit < TDM__ROUTE_ALIGNMENT ? 0 : item->begin;
+    uint64_t end =
+        begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT + compiler->options->window_bytes;
+
+    end = end > origin ? origin + (end - origin) / align * align : 0;
+    if (end <= begin) {
+        end = origin + ((begin - origin) / align + 1) * align;
+    }
+    return end < item->end ? end : item->end;
+}
+
+static tdm_status add_piece(struct compiler *compiler, struct tdm__route_image *image,
+                            uint32_t uncut_count, uint64_t begin, uint64_t end)
+{
+    struct tdm__copy pieces[TDM__CUT_COPIES_MAX];
+
+    for (uint32_t i = 0; i < uncut_count; i++) {
+        uint32_t count = tdm__cut_copy(&compiler->uncut[i], begin, end, pieces);
+
+        for (uint32_t k = 0; k < count; k++) {
+            compiler->lasts[pieces[k].from_rank] = 0; /* cut is cut */
+            TDM_TRY(add_copy(compiler, image, &pieces[k]));
+        }
+    }
+    return TDM_OK;
+}
+
+/* What was compiled for the item is taken back, and comes piece by piece, a window each. */
+static tdm_status cut_item(struct compiler *compiler, struct tdm__route_image *image,
+                           const struct item *item, uint32_t copies_first)
+{
+    uint32_t count = image->copies_count - copies_first;
+    const struct tdm__copy *first = &image->copies[copies_first];
+    const struct tdm_slice *slice =
+        &compiler->options->to[image - compiler->route->images].slices[item->slice];
+    uint64_t unit = tdm__cut_unit(slice, (enum tdm__convert)first->convert,
+                                  (enum tdm_dtype)first->to_dtype);
+
+    while (compiler->uncut_room < count) {
+        TDM_TRY(tdm__grow((void **)&compiler->uncut, &compiler->uncut_room,
+                          compiler->uncut_room, sizeof(*first)));
+    }
+    memcpy(compiler->uncut, &image->copies[copies_first], count * sizeof(*first));
+    image->copies_count = copies_first;
+    for (uint64_t at = item->begin; at < item->end;) {
+        uint64_t end = piece_end(compiler, item, at, unit);
+
+        TDM_TRY(open_window(compiler, image, at));
+        TDM_TRY(add_piece(compiler, image, count, at - item->begin, end - item->begin));
+        close_window(compiler, image, end);
+        at = end;
+    }
+    return TDM_OK;
+}
+
+/* A window for all of the item: the last one, or a new one; or as many as it needs. */
+static tdm_status place_item(struct compiler *compiler, uint32_t to_rank,
+                             const struct item *item)
 {
     const struct tdm__route_options *options = compiler->options;
     struct tdm__route_image *image = &compiler->route->images[to_rank];
+    uint32_t copies_first = image->copies_count;
+
+    if (!fits(options, item->begin, item->end)) {
+        TDM_TRY(serve_item(compiler, to_rank, item));
+        return cut_item(compiler, image, item, copies_first);
+    }
+    if (image->windows_count == 0 || !fits(options, last_window(image)->begin, item->end)) {
+        TDM_TRY(open_window(compiler, image, item->begin));
+    }
+    TDM_TRY(serve_item(compiler, to_rank, item));
+    close_window(compiler, image, item->end);
+    return TDM_OK;
+}
+
+/* Goes along the image. */
+static tdm_status serve_items(struct compiler *compiler, uint32_t to_rank,
+                              const struct item *items, uint32_t count)
+{
     uint64_t end = 0;
 
     for (uint32_t i = 0; i < count; i++) {
-        const struct item *item = &items[i];
-        struct tdm__route_window *window;
-
-        TDM_TRY(check_place(compiler, to_rank, item, end));
-        end = item->end;
-        window = find_window(options, image, windows_count, item->begin, end);
-        TDM_TRY(serve_item(compiler, to_rank, item));
-        window->copies_count = image->copies_count - window->copies_first;
-        if (compiler->route->window_bytes_max < end - window->begin) {
-            compiler->route->window_bytes_max = end - window->begin;
-        }
+        TDM_TRY(check_place(compiler, to_rank, &items[i], end));
+        end = items[i].end;
+        TDM_TRY(place_item(compiler, to_rank, &items[i]));
     }
     return TDM_OK;
 }
@@ -464,25 +555,21 @@ static tdm_status serve_items(struct compiler *compiler, uint32_t to_rank,
 static tdm_status serve_image(struct compiler *compiler, uint32_t to_rank)
 {
     const struct tdm__layout *layout = &compiler->options->to[to_rank];
-    struct tdm__route_image *image = &compiler->route->images[to_rank];
+    const struct tdm__route_image *image = &compiler->route->images[to_rank];
     size_t room = 2 * (size_t)layout->slices_count + 1;
     struct item *items = calloc(room, sizeof(*items));
-    uint32_t windows_count = 0;
-    tdm_status status = TDM_OK;
+    tdm_status status;
 
     compiler->copies_room = 0;
-    image->windows = calloc(room, sizeof(*image->windows));
-    if (items == NULL || image->windows == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "a route of %zu slices", room);
+    compiler->windows_room = 0;
+    if (items == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a route of %zu slices", room);
     }
-    if (status == TDM_OK) {
-        uint32_t count = list_items(compiler->options->manifest, layout, items);
-
-        status = serve_items(compiler, to_rank, items, count, &windows_count);
-    }
+    status = serve_items(compiler, to_rank, items,
+                         list_items(compiler->options->manifest, layout, items));
     free(items);
-    if (compiler->route->windows_count < windows_count) {
-        compiler->route->windows_count = windows_count;
+    if (compiler->route->windows_count < image->windows_count) {
+        compiler->route->windows_count = image->windows_count;
     }
     return status;
 }
@@ -494,13 +581,13 @@ static tdm_status even_windows(struct tdm__route *route)
         struct tdm__route_image *image = &route->images[i];
         struct tdm__route_window *windows =
             calloc((size_t)route->windows_count + 1, sizeof(*windows));
-        uint32_t room = 2 * route->to[i].slices_count; /* of which the last ones are empty */
-        uint32_t own = room < route->windows_count ? room : route->windows_count;
 
         if (windows == NULL) {
             return tdm__fail(TDM_E_NOMEM, "%" PRIu32 " windows", route->windows_count);
         }
-        memcpy(windows, image->windows, own * sizeof(*windows));
+        if (image->windows_count > 0) {
+            memcpy(windows, image->windows, image->windows_count * sizeof(*windows));
+        }
         free(image->windows);
         image->windows = windows;
     }
@@ -599,6 +686,7 @@ tdm_status tdm__route_create(const struct tdm__route_options *options,
     status = compile(&compiler);
     free(compiler.held.items);
     free(compiler.wanted.items);
+    free(compiler.uncut);
     free(compiler.firsts);
     free(compiler.lasts);
     if (status != TDM_OK) {

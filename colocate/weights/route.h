@@ -10,9 +10,9 @@
  * the same on every rank; each update only replays it.  Pure: nothing here touches a device.
  *
  * An engine rank's image is its "weights" as they will be served.  A window is a part of an
- * image, whole slices of it, that is written in one go: with windows as large as the image each
- * trainer rank writes where the engine will read; with smaller ones it writes into a bucket
- * that the engine copies. */
+ * image that is written in one go, of whole slices, or a piece of one that is larger: with
+ * windows as large as the image each trainer rank writes where the engine will read; with
+ * smaller ones it writes into a bucket that the engine copies. */
 
 enum { TDM__ROUTE_ALIGNMENT = 256 }; /* of windows: rows keep theirs in a bucket */
 
@@ -29,6 +29,7 @@ struct tdm__route_image {
     struct tdm__copy *copies; /* owned, and so are the windows */
     struct tdm__route_window *windows;
     uint32_t copies_count;
+    uint32_t windows_count; /* its own; the others are empty */
 };
 
 struct tdm__route {
@@ -51,7 +52,9 @@ struct tdm__route_options {
     const struct tdm__layout *to; /* addresses are offsets in the image */
     uint32_t to_count;
     uint64_t image_bytes;
-    uint64_t window_bytes; /* where windows end; a larger slice has its own.  0: one window */
+    /* No window is larger; but 128 rows of a matrix that becomes FP8 stay together, and a row
+     * of their scales.  0: one window. */
+    uint64_t window_bytes;
 };
 
 /* TDM_E_INVAL names the tensor whose elements no trainer rank has, or two; or whose slice lies

@@ -368,6 +368,42 @@ static void parts_are_those_of_the_whole_converted(void **state)
     }
 }
 
+/* What a window may have at most: all of it, but rows of blocks are not parted. */
+static uint64_t most_bytes(const struct world *world, uint64_t wanted)
+{
+    uint64_t most = wanted;
+
+    for (uint32_t rank = 0; rank < world->to.ranks; rank++) {
+        for (uint32_t i = 0; i < world->to.layouts[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &world->to.slices[rank][i];
+            uint64_t row_bytes = slice->extent[1] * BLOCK + TDM__ROUTE_ALIGNMENT;
+
+            if (slice->dtype == TDM_F8_E4M3 && row_bytes > most) {
+                most = row_bytes;
+            }
+        }
+    }
+    return most;
+}
+
+/* Down to a few KiB, whatever is converted on the way. */
+static void buckets_of_any_size_bring_the_same_bits(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = world_open(seed, true);
+        uint64_t wanted = 1024 + chance_below(&world->chance, 30000);
+        struct tdm__route *route;
+
+        TRY(make_route(world, wanted, &route));
+        assert_true(run(world, route) == route->cost.written_bytes);
+        assert_true(route->window_bytes_max <= most_bytes(world, wanted));
+        check_all(world);
+        tdm__route_destroy(route);
+        world_close(world);
+    }
+}
+
 /* Cut anywhere, a trainer rank may have a part of a block: that is refused by name, and what is
  * not refused is right. */
 static void a_block_that_trainers_share_is_refused_by_name(void **state)
@@ -430,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_those_of_the_whole_converted),
+        cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
         cmocka_unit_test(a_block_that_trainers_share_is_refused_by_name),
         cmocka_unit_test(what_cannot_become_that_is_refused_by_name),
     };

@@ -191,8 +191,11 @@ static void run(struct world *world, const struct tdm__route *route)
                 const struct tdm_slice *from =
                     &world->from.slices[copy->from_rank][copy->from_tensor];
                 const struct tdm_slice *to = &world->to.slices[rank][copy->to_tensor];
+                uint64_t at = tdm__route_image_offset(route, rank, copy);
+                uint64_t elements = (copy->rows - 1) * (uint64_t)copy->to_pitch + copy->columns;
 
-                assert_true(tdm__route_image_offset(route, rank, copy) >= window->begin);
+                assert_true(at >= window->begin);
+                assert_true(at + elements * tdm_dtype_bytes(copy->to_dtype) <= window->end);
                 assert_int_equal(from->tensor, to->tensor);
                 tdm__copy_run(copy, world->held[copy->from_rank] + (uintptr_t)from->address,
                               world->images[rank] + (uintptr_t)to->address, NULL, NULL);
@@ -247,6 +250,38 @@ static void every_element_arrives_between_any_two_layouts(void **state)
         each_slice(world, &world->to, world->images, check_element);
         assert_int_equal(route->cost.written_bytes, world->manifest->size_bytes);
         assert_true(windows[seed % 3] != 0 || route->windows_count == 1);
+        tdm__route_destroy(route);
+        world_close(world);
+    }
+}
+
+/* However large its slices are. */
+static void no_window_is_larger_than_wanted(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= ROUNDS; seed++) {
+        struct world *world = world_open(seed);
+        uint64_t wanted = 1 + chance_below(&world->chance, 5000);
+        uint64_t most = wanted < TDM__ROUTE_ALIGNMENT ? TDM__ROUTE_ALIGNMENT : wanted;
+        struct tdm__route *route;
+        struct tdm__route_options options;
+
+        invent_sides(world);
+        options = options_of(world, wanted);
+        each_slice(world, &world->from, world->held, write_element);
+        TRY(tdm__route_create(&options, &route));
+        run(world, route);
+        each_slice(world, &world->to, world->images, check_element);
+        assert_true(route->window_bytes_max <= most);
+        for (uint32_t rank = 0; rank < route->to_count; rank++) {
+            for (uint32_t i = 0; i < route->windows_count; i++) {
+                const struct tdm__route_window *window = &route->images[rank].windows[i];
+
+                assert_int_equal(window->begin % TDM__ROUTE_ALIGNMENT, 0);
+                assert_true(window->end - window->begin <= route->window_bytes_max);
+            }
+        }
+        assert_int_equal(route->cost.written_bytes, world->manifest->size_bytes);
         tdm__route_destroy(route);
         world_close(world);
     }
@@ -317,6 +352,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_between_any_two_layouts),
+        cmocka_unit_test(no_window_is_larger_than_wanted),
         cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
         cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
     };
