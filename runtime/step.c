@@ -14,35 +14,45 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { PLANS_MAX = 2 };
+
 struct plan {
     char process[64];
     char step[64];
     unsigned long count;
     char action[8];
     char file[256];
+    atomic_ulong passed;
 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct plan plan;
-static bool planned;
+static struct plan plans[PLANS_MAX];
+static int plans_count;
 static const char *self = "driver";
-static atomic_ulong passed;
 
-static void read_plan(void)
+static bool read_plan(const char *text, struct plan *plan)
 {
-    const char *text = getenv("TANDEM_STEP");
     char count[8];
 
-    if (text == NULL) {
-        return;
-    }
-    planned = sscanf(text, "%63s %63s %7s %7s %255s", plan.process, plan.step, count,
-                     plan.action, plan.file) == 5 &&
-              (strcmp(plan.action, "kill") == 0 || strcmp(plan.action, "stop") == 0);
-    plan.count = planned ? strtoul(count, NULL, 10) : 0;
-    if (!planned) {
+    if (sscanf(text, "%63s %63s %7s %7s %255[^ ;]", plan->process, plan->step, count,
+               plan->action, plan->file) != 5 ||
+        (strcmp(plan->action, "kill") != 0 && strcmp(plan->action, "stop") != 0)) {
         tdm__log(TDM__WARN, "step",
                  "TANDEM_STEP=\"%.200s\": wanted PROCESS STEP COUNT kill|stop FILE", text);
+        return false;
+    }
+    plan->count = strtoul(count, NULL, 10);
+    return true;
+}
+
+static void read_plans(void)
+{
+    const char *text = getenv("TANDEM_STEP");
+
+    while (text != NULL && plans_count < PLANS_MAX && read_plan(text, &plans[plans_count])) {
+        plans_count++;
+        text = strchr(text, ';');
+        text = text == NULL ? NULL : text + 1;
     }
 }
 
@@ -51,25 +61,27 @@ void tdm__step_as(const char *process)
     self = process;
 }
 
-static void break_here(void)
+static void break_here(const struct plan *plan)
 {
-    int fd = open(plan.file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(plan->file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 
     if (fd < 0) {
         return; /* another one did */
     }
     (void)dprintf(fd, "%s %d\n", self, (int)getpid());
     (void)close(fd);
-    (void)kill(getpid(), plan.action[0] == 'k' ? SIGKILL : SIGSTOP);
+    (void)kill(getpid(), plan->action[0] == 'k' ? SIGKILL : SIGSTOP);
 }
 
 void tdm__step(const char *name)
 {
-    (void)pthread_once(&once, read_plan);
-    if (!planned || strcmp(name, plan.step) != 0 || strcmp(self, plan.process) != 0) {
-        return;
-    }
-    if (atomic_fetch_add(&passed, 1) + 1 == plan.count) {
-        break_here();
+    (void)pthread_once(&once, read_plans);
+    for (int i = 0; i < plans_count; i++) {
+        struct plan *plan = &plans[i];
+
+        if (strcmp(name, plan->step) == 0 && strcmp(self, plan->process) == 0 &&
+            atomic_fetch_add(&plan->passed, 1) + 1 == plan->count) {
+            break_here(plan);
+        }
     }
 }

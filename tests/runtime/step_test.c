@@ -91,6 +91,21 @@ static void nobody_breaks_twice(void **state)
     expect_kept_going(run("me", plan));
 }
 
+static void two_plans_break_two(void **state)
+{
+    char second[512];
+    int length = snprintf(second, sizeof(second), "you other.step 1 stop %s.1;", file);
+
+    (void)state;
+    (void)snprintf(second + length, sizeof(second) - (size_t)length, "%s",
+                   plan_of("me", "this.step", 2, "kill"));
+    assert_true(WIFSTOPPED(run("you", second)));
+    assert_true(WIFSIGNALED(run("me", second)));
+    expect_kept_going(run("them", second));
+    (void)snprintf(second, sizeof(second), "%s.1", file);
+    assert_int_equal(unlink(second), 0);
+}
+
 static void a_plan_that_is_none_is_passed_over(void **state)
 {
     (void)state;
@@ -121,6 +136,7 @@ int main(void)
         cmocka_unit_test(it_breaks_where_it_was_told),
         cmocka_unit_test(nobody_else_breaks),
         cmocka_unit_test(nobody_breaks_twice),
+        cmocka_unit_test(two_plans_break_two),
         cmocka_unit_test(a_plan_that_is_none_is_passed_over),
     };
 
