@@ -199,18 +199,39 @@ static tdm_status connected(const struct engine *engine)
                : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
 }
 
-/* → where trainers may write */
+static tdm_status read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
+{
+    if (bytes.size_bytes != sizeof(id_out->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
+    }
+    memcpy(id_out->bytes, bytes.data, sizeof(id_out->bytes));
+    return TDM_OK;
+}
+
+/* (update id, epoch) → where trainers may write, and what is there already; (): nothing is */
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
     int64_t begin_ns = tdm__clock_ns();
+    struct tdm__journal journal = {.next = 0};
+    struct tdm__id update;
 
     TDM_TRY(connected(engine));
     tdm__step("engine.take_shadow");
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
+    if (tdm_value_count(arguments) > 0) {
+        TDM_TRY(read_id(tdm_value_bytes(tdm_value_at(arguments, 0)), &update));
+        TDM_TRY(tdm__receiver_go_on(engine->receiver, &update,
+                                    tdm_value_uint(tdm_value_at(arguments, 1), 0), &journal));
+    }
+    if (journal.next > 0) {
+        tdm__step("engine.go_on");
+    }
     tdm__spans_add(&engine->rank.spans, "resume shadow", begin_ns,
-                   tdm__receiver_shadow_bytes(engine->receiver), 0);
-    return tdm__target_reply(call, &engine->rank.place, tdm__receiver_shadow(engine->receiver));
+                   tdm__receiver_shadow_bytes(engine->receiver), journal.sums.low);
+    return tdm__target_reply(call, &engine->rank.place, tdm__receiver_shadow(engine->receiver),
+                             &journal);
 }
 
 /* Nothing is listed where this rank has nothing in the bucket. */
@@ -316,11 +337,7 @@ static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *
     size_t bytes_count;
 
     TDM_TRY(tdm_call_unpack(call, "bu", &bytes, &bytes_count, number));
-    if (bytes_count != sizeof(update->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes_count);
-    }
-    memcpy(update->bytes, bytes, sizeof(update->bytes));
-    return TDM_OK;
+    return read_id((struct tdm_bytes){bytes, bytes_count}, update);
 }
 
 /* (update id, epoch, file): from disk instead of from buckets */
@@ -332,10 +349,7 @@ static tdm_status stage_file(tdm_call *call, void *self)
     int64_t begin_ns = tdm__clock_ns();
     struct tdm__id update;
 
-    if (bytes.size_bytes != sizeof(update.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
-    }
-    memcpy(update.bytes, bytes.data, sizeof(update.bytes));
+    TDM_TRY(read_id(bytes, &update));
     TDM_TRY(connected(engine));
     TDM_TRY(tdm__receiver_stage_file(engine->receiver, &update,
                                      tdm_value_uint(tdm_value_at(arguments, 1), 0),
@@ -384,25 +398,27 @@ static tdm_status prepare(tdm_call *call, void *self)
     return vote(engine, &request);
 }
 
-/* (update id, hash high, low): votes for what the sender says its parts are parts of */
+/* (update id, hash high, low, [journal of each engine rank …]): votes for what the sender says
+ * its parts are parts of, if it has what the sender says it was sent */
 static tdm_status prepare_parts(tdm_call *call, void *self)
 {
     struct engine *engine = self;
+    const struct tdm_rank_context *context = &engine->rank.context;
+    const tdm_value *arguments = tdm_call_arguments(call);
     struct tdm__version_request request;
-    struct tdm__hash hash;
+    struct tdm__journal sent;
     struct tdm__id update;
-    const void *bytes;
-    size_t bytes_count;
 
-    TDM_TRY(tdm_call_unpack(call, "buu", &bytes, &bytes_count, &hash.high, &hash.low));
-    if (bytes_count != sizeof(update.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes_count);
-    }
-    memcpy(update.bytes, bytes, sizeof(update.bytes));
+    TDM_TRY(read_id(tdm_value_bytes(tdm_value_at(arguments, 0)), &update));
+    TDM_TRY(
+        tdm__journal_read(tdm_value_at(tdm_value_at(arguments, 3),
+                                       context->engine * context->ranks_count + context->rank),
+                          &sent));
     request = own_request(engine, TDM__VERSION_PREPARED, &update);
-    request.hash = hash;
+    request.hash.high = tdm_value_uint(tdm_value_at(arguments, 1), 0);
+    request.hash.low = tdm_value_uint(tdm_value_at(arguments, 2), 0);
     TDM_TRY(connected(engine));
-    TDM_TRY(tdm__receiver_prepare_parts(engine->receiver, &update));
+    TDM_TRY(tdm__receiver_prepare_sent(engine->receiver, &update, &sent));
     return vote(engine, &request);
 }
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
-                             const tdm_region *region)
+                             const tdm_region *region, const struct tdm__journal *journal)
 {
     uint32_t count;
     struct tdm__block *const *blocks = tdm__region_blocks(region, &count);
@@ -15,11 +15,39 @@ tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 2);
+    tdm_write_array(writer, journal == NULL ? 2 : 3);
     tdm_write_bytes(writer, place->gpu.bytes, sizeof(place->gpu.bytes));
     tdm_write_array(writer, count);
     for (uint32_t i = 0; i < count; i++) {
         tdm_write_bytes(writer, blocks[i]->key.bytes, sizeof(blocks[i]->key.bytes));
+    }
+    if (journal != NULL) {
+        tdm__journal_write(journal, writer);
+    }
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+tdm_status tdm__sent_reply(tdm_call *call, struct tdm__mover *mover,
+                           uint32_t engine_ranks_count)
+{
+    struct tdm__hash hash = tdm__mover_contents(mover);
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 3);
+    tdm_write_uint(writer, hash.high);
+    tdm_write_uint(writer, hash.low);
+    tdm_write_array(writer, engine_ranks_count);
+    for (uint32_t i = 0; i < engine_ranks_count; i++) {
+        struct tdm__journal journal = tdm__mover_journal(mover, i);
+
+        tdm__journal_write(&journal, writer);
     }
     status = tdm_writer_status(writer);
     if (status == TDM_OK) {

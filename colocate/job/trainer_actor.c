@@ -281,9 +281,18 @@ static tdm_status start(tdm_call *call, void *self)
     return status;
 }
 
+/* Weights that lie on the GPU may be changed: what is known of the last update's is void. */
+static void forget_sums(struct trainer *trainer)
+{
+    if (trainer->mover != NULL) {
+        tdm__mover_forget(trainer->mover);
+    }
+}
+
 static tdm_status resume(tdm_call *call, void *self)
 {
     (void)call;
+    forget_sums(self);
     return tdm__rank_resume(self, NULL);
 }
 
@@ -308,6 +317,7 @@ static tdm_status step(tdm_call *call, void *self)
     tdm_writer *writer;
     tdm_status status;
 
+    forget_sums(trainer);
     TDM_TRY(tdm__batch_read(tdm_call_arguments(call), &batch));
     status = trainer->ops->step(trainer->rank.state, &batch, &metrics);
     tdm__batch_fini(&batch);
@@ -337,6 +347,7 @@ static tdm_status load(tdm_call *call, void *self)
     const char *directory;
 
     TDM_TRY(tdm_call_unpack(call, "s", &directory));
+    forget_sums(trainer);
     return trainer->ops->load(trainer->rank.state, directory);
 }
 
@@ -420,7 +431,8 @@ static tdm_status take_bucket(tdm_call *call, void *self)
         TDM_TRY(tdm__mover_resume(trainer->mover, BUCKET_MS));
         tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
                        bucket == NULL ? 0 : tdm_region_size(bucket), 0);
-        return bucket == NULL ? TDM_OK : tdm__target_reply(call, &trainer->rank.place, bucket);
+        return bucket == NULL ? TDM_OK
+                              : tdm__target_reply(call, &trainer->rank.place, bucket, NULL);
     }
     TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
     tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
@@ -589,7 +601,8 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
 
 /* ---- methods: an update by routes ------------------------------------------------------- */
 
-static tdm_status read_targets(struct trainer *trainer, const tdm_value *list)
+static tdm_status read_targets(struct trainer *trainer, const tdm_value *list,
+                               const tdm_value *journals, bool *go_on_out)
 {
     uint32_t count = trainer->rank.context.ranks_count;
     struct tdm__target *targets;
@@ -605,6 +618,10 @@ static tdm_status read_targets(struct trainer *trainer, const tdm_value *list)
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
         status = tdm__target_read(tdm_value_at(list, i), &targets[i]);
+        if (status == TDM_OK) {
+            status = tdm__journal_read(tdm_value_at(journals, i), &targets[i].journal);
+        }
+        *go_on_out = *go_on_out || targets[i].journal.next > 0;
     }
     if (status == TDM_OK) {
         trainer->engine_absent = targets[trainer->rank.context.rank].absent;
@@ -618,6 +635,7 @@ static tdm_status read_targets(struct trainer *trainer, const tdm_value *list)
 static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *update,
                               uint64_t epoch, uint32_t window)
 {
+    size_t lists_bytes = 0;
     tdm_writer *writer;
     tdm_status status;
 
@@ -625,15 +643,16 @@ static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *upd
     tdm_write_array(writer, trainer->rank.per_engine);
     status = tdm_writer_status(writer);
     for (uint32_t i = 0; i < trainer->rank.per_engine && status == TDM_OK; i++) {
-        struct tdm_bytes list;
+        struct tdm_bytes list = {.size_bytes = 0};
 
         status = tdm__mover_describe(trainer->mover, update, epoch, window,
                                      trainer->rank.context.rank + i, &list);
         if (status == TDM_OK) {
             tdm_write_bytes(writer, list.data, list.size_bytes);
         }
+        lists_bytes += list.size_bytes;
     }
-    if (status == TDM_OK) {
+    if (status == TDM_OK && lists_bytes > 0) {
         status = call_stage(trainer, writer);
     }
     tdm_writer_destroy(writer);
@@ -665,6 +684,11 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
     int64_t begin_ns = tdm__clock_ns();
     tdm_status status;
 
+    if (tdm__mover_is_held(trainer->mover, window)) {
+        tdm__step("trainer.skip");
+        TDM_TRY(tdm__mover_write(trainer->mover, window)); /* counts its sums, and no more */
+        return tdm__mover_share(trainer->mover, window);
+    }
     tdm__step("trainer.write");
     TDM_TRY(agree(trainer, tdm__mover_write(trainer->mover, window)));
     status = tdm__mover_share(trainer->mover, window);
@@ -679,12 +703,26 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
     return agree(trainer, status);
 }
 
+/* An engine that just died may have taken its target along: no reason to end the group. */
+static tdm_status open_targets(struct trainer *trainer, const tdm_value *targets,
+                               const tdm_value *journals)
+{
+    bool go_on = false; /* the same on all ranks: they are told the same */
+
+    TDM_TRY(agree(trainer, read_targets(trainer, targets, journals, &go_on)));
+    if (!go_on) {
+        return TDM_OK;
+    }
+    tdm__step("trainer.go_on");
+    return tdm__mover_go_on(trainer->mover);
+}
+
 /* However it ends, nothing of an engine stays mapped. */
 static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
-                       const tdm_value *targets)
+                       const tdm_value *arguments)
 {
-    /* An engine that just died may have taken its target along: no reason to end the group. */
-    tdm_status status = agree(trainer, read_targets(trainer, targets));
+    tdm_status status =
+        open_targets(trainer, tdm_value_at(arguments, 2), tdm_value_at(arguments, 3));
 
     for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
         status = tdm__wrap(move_window(trainer, update, epoch, i), "bucket %u of %u", i,
@@ -694,13 +732,12 @@ static tdm_status move(struct trainer *trainer, const struct tdm__id *update, ui
     return status;
 }
 
-/* (update id, epoch, [target of each engine rank …]) → hash of the contents: high, low */
+/* (update id, epoch, [target of each engine rank …], [journal of each …]) → contents */
 static tdm_status update_parts(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
     const tdm_value *arguments = tdm_call_arguments(call);
     struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
-    struct tdm__hash hash;
     struct tdm__id id;
 
     TDM_TRY(started(trainer));
@@ -709,10 +746,10 @@ static tdm_status update_parts(tdm_call *call, void *self)
                          bytes.size_bytes);
     }
     memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    TDM_TRY(move(trainer, &id, tdm_value_uint(tdm_value_at(arguments, 1), 0),
-                 tdm_value_at(arguments, 2)));
-    hash = tdm__mover_contents(trainer->mover);
-    return tdm_call_reply(call, "uu", hash.high, hash.low);
+    TDM_TRY(move(trainer, &id, tdm_value_uint(tdm_value_at(arguments, 1), 0), arguments));
+    return trainer->rank.context.rank == 0
+               ? tdm__sent_reply(call, trainer->mover, trainer->rank.context.ranks_count)
+               : TDM_OK;
 }
 
 /* ---- methods: an update by names -------------------------------------------------------- */

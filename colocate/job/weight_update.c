@@ -272,46 +272,50 @@ tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t eng
 
 /* ---- by parts --------------------------------------------------------------------------- */
 
+/* Where each engine rank's parts go, and what it says it has of them already. */
 static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                             const struct answers *targets, struct tdm__hash *contents_out)
+                             const struct answers *targets, const struct answers *shadows,
+                             struct answers *contents)
 {
-    struct answers hashes = {.refs = NULL};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
+    tdm_write_array(writer, 4);
     tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
     tdm_write_uint(writer, update->epoch);
     tdm_write_array(writer, targets->count);
     for (uint32_t i = 0; i < targets->count; i++) {
         tdm_write_value(writer, crew->engines[i] == NULL ? NULL : answer_of(targets, i));
     }
+    tdm_write_array(writer, shadows->count);
+    for (uint32_t i = 0; i < shadows->count; i++) {
+        tdm_write_value(
+            writer, crew->engines[i] == NULL ? NULL : tdm_value_at(answer_of(shadows, i), 2));
+    }
     status = tdm_writer_status(writer);
     if (status == TDM_OK) {
         status = ask_all(crew, crew->trainers, crew->trainers_count, "update_parts",
-                         tdm_writer_bytes(writer), &hashes);
+                         tdm_writer_bytes(writer), contents);
     }
-    if (status == TDM_OK) {
-        const tdm_value *hash = answer_of(&hashes, 0);
-
-        contents_out->high = tdm_value_uint(tdm_value_at(hash, 0), 0);
-        contents_out->low = tdm_value_uint(tdm_value_at(hash, 1), 0);
-    }
-    answers_fini(&hashes);
     tdm_writer_destroy(writer);
     return status;
 }
 
+/* `contents`: what the first trainer rank says that all have sent. */
 static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
-                                const struct tdm__hash *contents)
+                                const tdm_value *contents)
 {
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "buu", (const void *)update->id.bytes, sizeof(update->id.bytes),
-                      contents->high, contents->low);
+    tdm_write_array(writer, 4);
+    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
+    for (uint32_t i = 0; i < 3; i++) {
+        tdm_write_value(writer, tdm_value_at(contents, i));
+    }
+    status = tdm_writer_status(writer);
     if (status == TDM_OK) {
         status = tdm__crew_call(crew, crew->engines, crew->engines_count, "prepare_parts",
                                 tdm_writer_bytes(writer), timeout_of(crew));
@@ -320,26 +324,46 @@ static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight
     return status;
 }
 
+static tdm_status take_shadows(struct tdm__crew *crew, const struct tdm__weight_update *update,
+                               struct answers *shadows)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "bu", (const void *)update->id.bytes, sizeof(update->id.bytes),
+                      update->epoch);
+    if (status == TDM_OK) {
+        status = ask_all(crew, crew->engines, crew->engines_count, "take_shadow",
+                         tdm_writer_bytes(writer), shadows);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
 /* Trainers write where somebody has memory: the engines' shadows or buckets of their own. */
 static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_update *update)
 {
-    struct answers shadows;
+    struct answers shadows = {.refs = NULL};
     struct answers buckets = {.refs = NULL};
-    struct tdm__hash contents = {0, 0};
-    tdm_status status = ask_all(crew, crew->engines, crew->engines_count, "take_shadow",
-                                no_arguments, &shadows);
+    struct answers contents = {.refs = NULL};
+    tdm_status status = take_shadows(crew, update, &shadows);
 
     if (status == TDM_OK && !crew->in_place) {
         status = ask_all(crew, crew->trainers, crew->trainers_count, "take_bucket",
                          no_arguments, &buckets);
     }
     if (status == TDM_OK) {
-        status = send_parts(crew, update, crew->in_place ? &shadows : &buckets, &contents);
+        status =
+            send_parts(crew, update, crew->in_place ? &shadows : &buckets, &shadows, &contents);
+    }
+    if (status == TDM_OK) {
+        status = prepare_parts(crew, update, answer_of(&contents, 0));
     }
     answers_fini(&shadows);
     answers_fini(&buckets);
-    TDM_TRY(status);
-    return prepare_parts(crew, update, &contents);
+    answers_fini(&contents);
+    return status;
 }
 
 /* ---- by name ---------------------------------------------------------------------------- */

@@ -19,6 +19,9 @@ struct target {
     size_t mapped_bytes;
     struct tdm__block *blocks[TDM__DEVICE_BLOCKS_MAX]; /* owned */
     uint32_t blocks_count;
+    bool is_absent;
+    struct tdm__journal journal; /* as it was told */
+    uint32_t held_count;         /* windows that the engine rank has, from the first on */
 };
 
 struct tdm__mover {
@@ -27,10 +30,15 @@ struct tdm__mover {
     struct target *targets;   /* one an engine rank */
     struct tdm_slice *slices; /* this rank's, with addresses where they are now */
     uint32_t *shares_max;     /* of each window: the most copies that one rank makes */
-    struct tdm__part *parts;  /* of one window */
-    uint8_t *edges;           /* theirs */
+    size_t *sums_firsts;      /* of each window, where its sums begin */
+    uint64_t *sums;           /* window after window, in each rank after rank */
+    uint32_t own_known;   /* windows whose sums this rank has, of the weights as they are now */
+    uint32_t known_count; /* all ranks have them, as far as is known in this update */
+    struct tdm__part *parts; /* of one window */
+    uint8_t *edges;          /* theirs */
+    uint32_t *slots;         /* where their sums belong among those of this rank */
+    uint64_t *part_sums;
     uint64_t *own_sums;
-    uint64_t *sums; /* rank after rank, those of one window */
     uint32_t *nexts;
     struct tdm__tensor_record *records;
     void *description;
@@ -53,8 +61,11 @@ static tdm_status make_buffers(struct tdm__mover *mover)
     struct tdm__handles largest = {.header = {.storages_count = 1}};
     uint32_t share_max = 0;
 
+    size_t sums_count = 0;
+
     mover->shares_max = calloc((size_t)route->windows_count + 1, sizeof(*mover->shares_max));
-    if (mover->shares_max == NULL) {
+    mover->sums_firsts = calloc((size_t)route->windows_count + 1, sizeof(*mover->sums_firsts));
+    if (mover->shares_max == NULL || mover->sums_firsts == NULL) {
         return tdm__fail(TDM_E_NOMEM, "%u windows", route->windows_count);
     }
     for (uint32_t i = 0; i < route->windows_count; i++) {
@@ -63,6 +74,8 @@ static tdm_status make_buffers(struct tdm__mover *mover)
                 larger(mover->shares_max[i], tdm__route_share(route, i, rank));
         }
         share_max = larger(share_max, mover->shares_max[i]);
+        mover->sums_firsts[i] = sums_count;
+        sums_count += (size_t)mover->shares_max[i] * route->from_count;
         for (uint32_t k = 0; k < route->to_count; k++) {
             largest.header.tensors_count =
                 larger(largest.header.tensors_count, route->images[k].windows[i].copies_count);
@@ -72,16 +85,18 @@ static tdm_status make_buffers(struct tdm__mover *mover)
     mover->slices = calloc(slices_count + 1, sizeof(*mover->slices));
     mover->parts = calloc((size_t)share_max + 1, sizeof(*mover->parts));
     mover->edges = calloc((size_t)share_max + 1, sizeof(*mover->edges));
+    mover->slots = calloc((size_t)share_max + 1, sizeof(*mover->slots));
+    mover->part_sums = calloc((size_t)share_max + 1, sizeof(*mover->part_sums));
     mover->own_sums = calloc((size_t)share_max + 1, sizeof(*mover->own_sums));
-    mover->sums = calloc((size_t)share_max * route->from_count + 1, sizeof(*mover->sums));
+    mover->sums = calloc(sums_count + 1, sizeof(*mover->sums));
     mover->nexts = calloc((size_t)route->from_count + 1, sizeof(*mover->nexts));
     mover->records = calloc((size_t)largest.header.tensors_count + 1, sizeof(*mover->records));
     mover->description = malloc(tdm__handles_bytes(&largest));
     if (mover->targets == NULL || mover->slices == NULL || mover->parts == NULL ||
-        mover->edges == NULL || mover->own_sums == NULL || mover->sums == NULL ||
-        mover->nexts == NULL || mover->records == NULL || mover->description == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "an update's buffers: %u copies of %u ranks", share_max,
-                         route->from_count);
+        mover->edges == NULL || mover->slots == NULL || mover->part_sums == NULL ||
+        mover->own_sums == NULL || mover->sums == NULL || mover->nexts == NULL ||
+        mover->records == NULL || mover->description == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "an update's buffers: sums of %zu copies", sums_count);
     }
     return TDM_OK;
 }
@@ -131,8 +146,11 @@ void tdm__mover_destroy(struct tdm__mover *mover)
     free(mover->targets);
     free(mover->slices);
     free(mover->shares_max);
+    free(mover->sums_firsts);
     free(mover->parts);
     free(mover->edges);
+    free(mover->slots);
+    free(mover->part_sums);
     free(mover->own_sums);
     free(mover->sums);
     free(mover->nexts);
@@ -227,9 +245,11 @@ static tdm_status open_target(struct tdm__mover *mover, uint32_t index,
     struct target *target = &mover->targets[index];
     uint64_t wanted;
 
+    target->is_absent = from->absent;
     if (from->absent) {
         return TDM_OK;
     }
+    target->journal = from->journal;
     if (from->blocks_count == 0 || from->blocks_count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "engine rank %u has a target of %u blocks", index,
                          from->blocks_count);
@@ -253,6 +273,7 @@ tdm_status tdm__mover_open(struct tdm__mover *mover, const struct tdm__target *t
     const struct tdm__route *route = mover->options.route;
 
     tdm__mover_close(mover);
+    mover->known_count = 0;
     mover->contents = route->manifest->hash;
     for (uint32_t i = 0; i < route->to_count; i++) {
         tdm_status status = open_target(mover, i, &targets[i]);
@@ -287,31 +308,56 @@ static struct tdm__part part_of(const struct tdm__mover *mover, const struct tdm
     return tdm__convert_part(copy, from + copy->from_offset * element_bytes, to);
 }
 
-/* Returns how many parts there are now. */
-static uint32_t add_image(struct tdm__mover *mover, uint32_t image_index, uint32_t window,
-                          uint32_t parts_count)
+/* Sums of one rank's copies in a window, in the order of images and copies. */
+static uint64_t *sums_of(const struct tdm__mover *mover, uint32_t window, uint32_t from_rank)
+{
+    return &mover->sums[mover->sums_firsts[window] +
+                        (size_t)from_rank * mover->shares_max[window]];
+}
+
+/* Known, and nobody needs the bytes. */
+static bool needs_no_copy(const struct tdm__mover *mover, uint32_t image_index, uint32_t window)
+{
+    const struct target *target = &mover->targets[image_index];
+
+    return window < mover->known_count && (target->is_absent || window < target->held_count);
+}
+
+/* What is to be done of a window: the sums of some copies are known, and nobody needs them. */
+struct work {
+    uint32_t parts_count;
+    uint32_t sums_count; /* of this rank, with those that are known */
+};
+
+static void add_image(struct tdm__mover *mover, uint32_t image_index, uint32_t window,
+                      struct work *work)
 {
     const struct tdm__route *route = mover->options.route;
     const struct tdm__route_image *image = &route->images[image_index];
     const struct tdm__route_window *about = &image->windows[window];
+    const uint64_t *known = sums_of(mover, window, mover->options.rank);
+    bool is_done = needs_no_copy(mover, image_index, window);
     char *address = mover->targets[image_index].address;
 
     for (uint32_t i = 0; i < about->copies_count; i++) {
         const struct tdm__copy *copy = &image->copies[about->copies_first + i];
 
-        if (copy->from_rank == mover->options.rank) {
+        if (copy->from_rank == mover->options.rank && is_done) {
+            mover->own_sums[work->sums_count] = known[work->sums_count];
+            work->sums_count++;
+        } else if (copy->from_rank == mover->options.rank) {
             uint64_t at = tdm__route_image_offset(route, image_index, copy);
 
             at -= mover->options.in_place ? 0 : about->begin;
-            mover->parts[parts_count] =
+            mover->parts[work->parts_count] =
                 part_of(mover, copy, address == NULL ? NULL : address + at);
-            mover->edges[parts_count++] = copy->edge;
+            mover->slots[work->parts_count] = work->sums_count++;
+            mover->edges[work->parts_count++] = copy->edge;
         }
     }
-    return parts_count;
 }
 
-static void count_moved(struct tdm__mover *mover, uint32_t parts_count)
+static void count_parts(struct tdm__mover *mover, uint32_t parts_count)
 {
     struct tdm__moved *moved = &mover->moved;
 
@@ -319,36 +365,59 @@ static void count_moved(struct tdm__mover *mover, uint32_t parts_count)
         const struct tdm__rows rows = tdm__part_rows(&mover->parts[i]);
         uint8_t edge = mover->edges[i];
 
+        mover->own_sums[mover->slots[i]] = mover->part_sums[i];
         if (mover->parts[i].to != NULL) {
             moved->bytes[edge] += rows.count * rows.size_bytes;
-            moved->sums[edge] = tdm__mix(moved->sums[edge], mover->own_sums[i]);
+            moved->sums[edge] = tdm__mix(moved->sums[edge], mover->part_sums[i]);
         }
     }
+}
+
+static tdm_status compare_known(struct tdm__mover *mover, uint32_t window)
+{
+    size_t bytes = mover->shares_max[window] * sizeof(*mover->own_sums);
+
+    if (window >= mover->known_count ||
+        memcmp(mover->own_sums, sums_of(mover, window, mover->options.rank), bytes) == 0) {
+        return TDM_OK;
+    }
+    tdm__mover_forget(mover);
+    return tdm__fail(TDM_E_STATE,
+                     "window %u: the weights are not those of the update before, though this "
+                     "rank has neither learned nor loaded",
+                     window);
 }
 
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window)
 {
     struct tdm__device *device = tdm__regions_device(mover->options.regions);
-    uint32_t count = 0;
+    struct work work = {.parts_count = 0};
 
     mover->moved = (struct tdm__moved){.bytes = {0}};
-    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
-        count = add_image(mover, i, window, count);
-    }
     memset(mover->own_sums, 0, mover->shares_max[window] * sizeof(*mover->own_sums));
-    TDM_TRY(device->ops->move(device, mover->parts, count, mover->own_sums));
-    count_moved(mover, count);
-    return TDM_OK;
+    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
+        add_image(mover, i, window, &work);
+    }
+    if (work.parts_count > 0) {
+        TDM_TRY(device->ops->move(device, mover->parts, work.parts_count, mover->part_sums));
+    }
+    count_parts(mover, work.parts_count);
+    return compare_known(mover, window);
 }
 
 tdm_status tdm__mover_share(struct tdm__mover *mover, uint32_t window)
 {
     uint32_t each = mover->shares_max[window];
+    uint64_t *all = sums_of(mover, window, 0);
 
-    TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums,
-                                 each * sizeof(*mover->own_sums), mover->sums));
-    mover->contents = tdm__checksum_contents(&mover->contents, mover->sums,
-                                             each * mover->options.route->from_count);
+    if (window >= mover->known_count) {
+        TDM_TRY(tdm_group_all_gather(mover->options.group, mover->own_sums,
+                                     each * sizeof(*mover->own_sums), all));
+        mover->known_count = window + 1;
+        mover->own_known = larger(mover->own_known, window + 1);
+    }
+    mover->contents =
+        tdm__checksum_contents(&mover->contents, all, each * mover->options.route->from_count);
     return TDM_OK;
 }
 
@@ -367,9 +436,7 @@ struct tdm__hash tdm__mover_contents(const struct tdm__mover *mover)
 /* Each rank's sums are in the order of images and copies; `nexts` goes along. */
 static uint64_t next_sum(struct tdm__mover *mover, uint32_t window, uint32_t from_rank)
 {
-    size_t first = (size_t)from_rank * mover->shares_max[window];
-
-    return mover->sums[first + mover->nexts[from_rank]++];
+    return sums_of(mover, window, from_rank)[mover->nexts[from_rank]++];
 }
 
 static void skip_images(struct tdm__mover *mover, uint32_t window, uint32_t end)
@@ -413,6 +480,27 @@ static void describe_copies(struct tdm__mover *mover, uint32_t window, uint32_t 
     }
 }
 
+/* What an engine rank has once it has these windows. */
+static struct tdm__journal make_journal(struct tdm__mover *mover, uint32_t engine_rank,
+                                        uint32_t windows_count)
+{
+    const struct tdm__route_image *image = &mover->options.route->images[engine_rank];
+    struct tdm__journal journal = {.next = 0};
+
+    for (uint32_t i = 0; i < windows_count; i++) {
+        if (image->windows[i].copies_count > 0) {
+            describe_copies(mover, i, engine_rank);
+            tdm__journal_add(&journal, i, mover->records, image->windows[i].copies_count);
+        }
+    }
+    return journal;
+}
+
+struct tdm__journal tdm__mover_journal(struct tdm__mover *mover, uint32_t engine_rank)
+{
+    return make_journal(mover, engine_rank, mover->known_count);
+}
+
 tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *update,
                                uint64_t epoch, uint32_t window, uint32_t engine_rank,
                                struct tdm_bytes *bytes_out)
@@ -438,11 +526,52 @@ tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *u
     size_t bytes = tdm__handles_bytes(&handles);
 
     *bytes_out = (struct tdm_bytes){mover->description, 0};
-    if (handles.header.tensors_count == 0) {
+    if (handles.header.tensors_count == 0 || window < mover->targets[engine_rank].held_count) {
         return TDM_OK;
     }
     describe_copies(mover, window, engine_rank);
     TDM_TRY(tdm__handles_encode(&handles, mover->description, bytes));
     bytes_out->size_bytes = bytes;
     return TDM_OK;
+}
+
+/* ---- an update before ------------------------------------------------------------------- */
+
+void tdm__mover_forget(struct tdm__mover *mover)
+{
+    mover->own_known = 0;
+    mover->known_count = 0;
+}
+
+tdm_status tdm__mover_go_on(struct tdm__mover *mover)
+{
+    uint32_t windows_count = mover->options.route->windows_count;
+    double unknown = windows_count - mover->own_known;
+
+    TDM_TRY(tdm_group_all_reduce_double(mover->options.group, &unknown, 1, TDM_MAX));
+    mover->known_count = windows_count - (uint32_t)unknown;
+    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
+        struct target *target = &mover->targets[i];
+        uint32_t next = target->journal.next;
+
+        if (!target->is_absent && next > 0 && next <= mover->known_count) {
+            struct tdm__journal journal = make_journal(mover, i, next);
+
+            target->held_count = tdm__journal_equal(&journal, &target->journal) ? next : 0;
+        }
+    }
+    return TDM_OK;
+}
+
+bool tdm__mover_is_held(const struct tdm__mover *mover, uint32_t window)
+{
+    for (uint32_t i = 0; i < mover->options.route->to_count; i++) {
+        const struct target *target = &mover->targets[i];
+        bool has_part = mover->options.route->images[i].windows[window].copies_count > 0;
+
+        if (!target->is_absent && has_part && window >= target->held_count) {
+            return false;
+        }
+    }
+    return window < mover->known_count;
 }

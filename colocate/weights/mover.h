@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_WEIGHTS_MOVER_H
 
 #include "colocate/memory/region.h"
+#include "colocate/weights/journal.h"
 #include "colocate/weights/route.h"
 
 #include <tandem/group.h>
@@ -39,15 +40,29 @@ struct tdm__target {
     struct tdm__id gpu;
     uint32_t blocks_count;
     struct tdm__id keys[TDM__DEVICE_BLOCKS_MAX];
+    struct tdm__journal journal; /* what the engine rank says it has, of an update before */
 };
 
 /* Maps the targets, one an engine rank; closing lets go of them, and is fine at any time. */
 tdm_status tdm__mover_open(struct tdm__mover *mover, const struct tdm__target *targets);
 void tdm__mover_close(struct tdm__mover *mover);
 
-/* Writes what this rank has for a window.  Reads the host copies of what is paused. */
+/* This rank's weights may be others from now on: no sum that was taken counts any more. */
+void tdm__mover_forget(struct tdm__mover *mover);
+/* All ranks together, after open and before the first window: if the weights are still those of
+ * the update before, finds out which engine ranks have which windows of them.  Those are not
+ * written again, nor described.  Without this call, and in any doubt, nobody has anything. */
+tdm_status tdm__mover_go_on(struct tdm__mover *mover);
+/* Every engine rank that is there has it: nothing is to be told to anybody. */
+bool tdm__mover_is_held(const struct tdm__mover *mover, uint32_t window);
+/* What an engine rank has once it has every window; then every sum is known. */
+struct tdm__journal tdm__mover_journal(struct tdm__mover *mover, uint32_t engine_rank);
+
+/* Writes what this rank has for a window.  Reads the host copies of what is paused. TDM_E_STATE
+ * where weights have changed without a word: the next update begins from the start. */
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window);
-/* All ranks together, when all have written it: every rank knows every sum. */
+/* All ranks together, when all have written it: every rank knows every sum.  Of a window whose
+ * sums all ranks know already, nothing is exchanged. */
 tdm_status tdm__mover_share(struct tdm__mover *mover, uint32_t window);
 
 /* The handle tuples of the window last written, for one engine rank; no bytes where it has

@@ -35,7 +35,7 @@ struct tdm__parts {
     uint32_t places_count;
     struct extent *gaps; /* what no place covers */
     uint32_t gaps_count;
-    uint32_t bucket_next; /* the least that may come */
+    struct tdm__bookkeeper bookkeeper; /* of what has come */
 };
 
 /* ---- the layout ------------------------------------------------------------------------- */
@@ -161,7 +161,17 @@ void tdm__parts_destroy(struct tdm__parts *parts)
 void tdm__parts_begin(struct tdm__parts *parts)
 {
     memset(parts->come_bytes, 0, parts->manifest->tensors_count * sizeof(*parts->come_bytes));
-    parts->bucket_next = 0;
+    parts->bookkeeper = (struct tdm__bookkeeper){.is_open = false};
+}
+
+void tdm__parts_go_on(struct tdm__parts *parts)
+{
+    tdm__bookkeeper_go_on(&parts->bookkeeper);
+}
+
+struct tdm__journal tdm__parts_journal(const struct tdm__parts *parts, bool is_lent)
+{
+    return tdm__bookkeeper_tell(&parts->bookkeeper, is_lent);
 }
 
 static struct tdm__rows rows_of(const struct tdm__tensor_record *record)
@@ -347,28 +357,29 @@ static void count_come(struct tdm__parts *parts, const struct tdm__handles *hand
 
 tdm_status tdm__parts_stage(struct tdm__parts *parts, const struct tdm__parts_stage *stage)
 {
-    uint32_t bucket = stage->handles->header.bucket;
-    bool first = parts->bucket_next == 0;
+    const struct tdm__handles *handles = stage->handles;
+    bool begun;
 
-    if (bucket < parts->bucket_next) {
-        return tdm__fail(TDM_E_STATE, "bucket %" PRIu32 " comes after bucket %" PRIu32, bucket,
-                         parts->bucket_next - 1);
+    TDM_TRY(tdm__bookkeeper_open(&parts->bookkeeper, handles->header.bucket, &begun));
+    if (begun) {
+        memset(parts->come_bytes, 0,
+               parts->manifest->tensors_count * sizeof(*parts->come_bytes));
     }
-    parts->bucket_next = UINT32_MAX; /* unless all of it is good, nothing more may come */
-    for (uint32_t i = 0; i < stage->handles->header.tensors_count; i++) {
-        TDM_TRY(check_record(parts, &stage->handles->tensors[i]));
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        TDM_TRY(check_record(parts, &handles->tensors[i]));
     }
-    TDM_TRY(put_parts(parts, stage, first));
-    count_come(parts, stage->handles);
-    parts->bucket_next = bucket + 1;
+    TDM_TRY(put_parts(parts, stage, begun));
+    count_come(parts, handles);
+    tdm__bookkeeper_close(&parts->bookkeeper, handles->header.bucket, handles->tensors,
+                          handles->header.tensors_count);
     return TDM_OK;
 }
 
-tdm_status tdm__parts_complete(const struct tdm__parts *parts)
+tdm_status tdm__parts_complete(struct tdm__parts *parts)
 {
+    parts->bookkeeper.is_unsettled = false;
     for (uint32_t i = 0; i < parts->manifest->tensors_count; i++) {
-        if (parts->bucket_next == UINT32_MAX ||
-            parts->come_bytes[i] != parts->wanted_bytes[i]) {
+        if (parts->bookkeeper.is_open || parts->come_bytes[i] != parts->wanted_bytes[i]) {
             return tdm__fail(
                 TDM_E_STATE, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes have come",
                 parts->manifest->tensors[i].name, parts->come_bytes[i], parts->wanted_bytes[i]);

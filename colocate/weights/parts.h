@@ -5,6 +5,7 @@
 #define TDM_COLOCATE_WEIGHTS_PARTS_H
 
 #include "colocate/weights/handle.h"
+#include "colocate/weights/journal.h"
 #include "colocate/weights/receiver.h"
 
 struct tdm__parts;
@@ -23,6 +24,12 @@ void tdm__parts_destroy(struct tdm__parts *parts); /* NULL is allowed */
 
 /* A new update: nothing has come. */
 void tdm__parts_begin(struct tdm__parts *parts);
+/* A new update, maybe of the same bytes: what has come counts, as struct tdm__bookkeeper has
+ * it.
+ */
+void tdm__parts_go_on(struct tdm__parts *parts);
+/* `is_lent`: others write them where they belong. */
+struct tdm__journal tdm__parts_journal(const struct tdm__parts *parts, bool is_lent);
 
 struct tdm__parts_stage {
     struct tdm__device *device;         /* runs what is to be done */
@@ -37,7 +44,8 @@ struct tdm__parts_stage {
  * counts any more.  TDM_E_STATE unless buckets come one after the other. */
 tdm_status tdm__parts_stage(struct tdm__parts *parts, const struct tdm__parts_stage *stage);
 
-/* TDM_E_STATE names the first tensor of which not every byte has come. */
-tdm_status tdm__parts_complete(const struct tdm__parts *parts);
+/* TDM_E_STATE names the first tensor of which not every byte has come.  Settled from then on.
+ */
+tdm_status tdm__parts_complete(struct tdm__parts *parts);
 
 #endif

@@ -30,6 +30,8 @@ struct tdm__receiver {
     uint64_t *seen;                /* owned: their sums */
     struct tdm__parts *parts;      /* owned; NULL: no layout, tensors come whole */
     bool by_parts;                 /* the update brought parts */
+    bool is_lent;                  /* others wrote them into the shadow */
+    struct tdm__id shadow_key;     /* of the memory in which they are */
     bool verified;                 /* one update was, in full */
     struct import imports[IMPORTS_MAX];
     uint32_t imports_count;
@@ -288,13 +290,13 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver)
     return receiver->shadow;
 }
 
-static bool is_shadow(const struct tdm__receiver *receiver,
-                      const struct tdm__storage_record *storage)
+/* Another one after each resume. */
+static struct tdm__id shadow_key(const struct tdm__receiver *receiver)
 {
     uint32_t count;
     struct tdm__block *const *blocks = tdm__region_blocks(receiver->shadow, &count);
 
-    return count > 0 && tdm__id_equal(&blocks[0]->key, &storage->key);
+    return count > 0 ? blocks[0]->key : (struct tdm__id){{0}};
 }
 
 /* Where the parts are to be copied from; NULL: they are in place. */
@@ -305,7 +307,9 @@ static tdm_status open_source(struct tdm__receiver *receiver,
         return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages",
                          handles->header.storages_count);
     }
-    if (is_shadow(receiver, &handles->storages[0])) {
+    receiver->shadow_key = shadow_key(receiver);
+    receiver->is_lent = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
+    if (receiver->is_lent) {
         *source_out = NULL;
         return TDM_OK;
     }
@@ -330,6 +334,37 @@ static tdm_status stage_parts(struct tdm__receiver *receiver,
     TDM_TRY(open_source(receiver, handles, &stage.source));
     receiver->by_parts = true;
     return tdm__parts_stage(receiver->parts, &stage);
+}
+
+/* In the memory that is still the shadow's. */
+static bool has_journal(const struct tdm__receiver *receiver)
+{
+    struct tdm__id key = shadow_key(receiver);
+
+    return receiver->parts != NULL && tdm_region_is_resident(receiver->shadow) &&
+           tdm__id_equal(&receiver->shadow_key, &key) &&
+           tdm__parts_journal(receiver->parts, receiver->is_lent).next > 0;
+}
+
+tdm_status tdm__receiver_go_on(struct tdm__receiver *receiver, const struct tdm__id *update,
+                               uint64_t epoch, struct tdm__journal *journal_out)
+{
+    struct tdm__journal journal;
+    bool begun;
+
+    if (!has_journal(receiver)) {
+        *journal_out = (struct tdm__journal){.next = 0};
+        return TDM_OK;
+    }
+    journal = tdm__parts_journal(receiver->parts, receiver->is_lent);
+    TDM_TRY(tdm__intake_bucket(&receiver->intake, update, epoch, &begun));
+    if (begun) {
+        drop_imports(receiver); /* of the update before */
+        receiver->options.ops->begin(receiver->options.state);
+        tdm__parts_go_on(receiver->parts);
+    }
+    *journal_out = journal;
+    return TDM_OK;
 }
 
 static tdm_status stage_decoded(struct tdm__receiver *receiver,
@@ -520,6 +555,27 @@ tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
     return TDM_OK;
 }
 
+tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver,
+                                      const struct tdm__id *update,
+                                      const struct tdm__journal *sent)
+{
+    struct tdm__journal here;
+
+    TDM_TRY(tdm__intake_check(&receiver->intake, update));
+    if (receiver->parts == NULL) {
+        return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
+    }
+    here = tdm__parts_journal(receiver->parts, false);
+    if (!tdm__journal_equal(&here, sent)) {
+        return tdm__fail(TDM_E_CHECKSUM,
+                         "%u buckets are here with the sums %016llx, %u were sent with "
+                         "%016llx",
+                         here.next, (unsigned long long)here.sums.low, sent->next,
+                         (unsigned long long)sent->sums.low);
+    }
+    return tdm__receiver_prepare_parts(receiver, update);
+}
+
 tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct tdm__id *update,
                                  struct tdm__hash *hash_out)
 {
@@ -541,6 +597,9 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
 static tdm_status leave_update(struct tdm__receiver *receiver)
 {
     drop_imports(receiver);
+    if (receiver->parts != NULL) {
+        tdm__parts_begin(receiver->parts); /* nothing is here any more */
+    }
     return tdm_region_is_resident(receiver->shadow) ? tdm_region_pause(receiver->shadow)
                                                     : TDM_OK;
 }

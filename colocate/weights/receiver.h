@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_WEIGHTS_RECEIVER_H
 
 #include "colocate/memory/region.h"
+#include "colocate/weights/journal.h"
 #include "colocate/weights/layout.h"
 #include "colocate/weights/manifest.h"
 #include "colocate/weights/place.h"
@@ -41,6 +42,13 @@ void tdm__receiver_destroy(struct tdm__receiver *receiver); /* NULL is allowed *
 
 /* Takes the shadow's memory. */
 tdm_status tdm__receiver_resume(struct tdm__receiver *receiver, int64_t timeout_ms);
+
+/* A new update begins, after one that was given up while this rank has its shadow still: tells
+ * which buckets of parts are in there.  They count for the new one, unless its first bucket is
+ * one of those.  Where nothing is there, or that is in any doubt, the journal is empty, and the
+ * first bucket begins the update as ever. */
+tdm_status tdm__receiver_go_on(struct tdm__receiver *receiver, const struct tdm__id *update,
+                               uint64_t epoch, struct tdm__journal *journal_out);
 
 uint64_t tdm__receiver_shadow_bytes(const struct tdm__receiver *receiver);
 
@@ -101,6 +109,11 @@ tdm_status tdm__receiver_prepare(struct tdm__receiver *receiver, const struct td
  * with is the sender's word: it knows the sums of all ranks. */
 tdm_status tdm__receiver_prepare_parts(struct tdm__receiver *receiver,
                                        const struct tdm__id *update);
+/* The same, and they are what the sender says it has sent: `sent` is the journal of all
+ * buckets.  TDM_E_CHECKSUM. */
+tdm_status tdm__receiver_prepare_sent(struct tdm__receiver *receiver,
+                                      const struct tdm__id *update,
+                                      const struct tdm__journal *sent);
 
 /* The update was committed: the shadow is served from now on.  The other: whatever of it was
  * staged is void, for an update that was aborted or is over.  Both give the shadow's memory,

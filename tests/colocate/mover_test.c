@@ -30,6 +30,7 @@ struct movers {
     struct tdm__route *route;
     struct tdm__mover *movers[WORLD_RANKS];
     bool engine_is_absent;
+    struct tdm__journal journal; /* what the engine rank has told */
 };
 
 /* What the engine wants: the first tensor in halves, the second by blocks with scales, and the
@@ -71,7 +72,8 @@ static void place_tensors(struct movers *m)
     m->layout = (struct tdm__layout){m->offsets, WORLD_TENSORS};
 }
 
-static struct movers *movers_open(bool in_place, enum tdm__verify verify)
+static struct movers *movers_open_with(bool in_place, enum tdm__verify verify,
+                                       uint64_t window_bytes)
 {
     struct movers *m = calloc(1, sizeof(*m));
     struct tdm__route_options options;
@@ -89,7 +91,7 @@ static struct movers *movers_open(bool in_place, enum tdm__verify verify)
                                           .to = &m->layout,
                                           .to_count = 1,
                                           .image_bytes = tdm_region_size(m->world->weights),
-                                          .window_bytes = in_place ? 0 : WINDOW_BYTES};
+                                          .window_bytes = in_place ? 0 : window_bytes};
     TRY(tdm__route_create(&options, &m->route));
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         const struct tdm__mover_options mover = {.route = m->route,
@@ -102,6 +104,11 @@ static struct movers *movers_open(bool in_place, enum tdm__verify verify)
         TRY(tdm__mover_create(&mover, &m->movers[rank]));
     }
     return m;
+}
+
+static struct movers *movers_open(bool in_place, enum tdm__verify verify)
+{
+    return movers_open_with(in_place, verify, WINDOW_BYTES);
 }
 
 /* Also checks that nobody holds anything. */
@@ -122,12 +129,12 @@ static const tdm_region *written(const struct movers *m)
                        : tdm__mover_bucket(m->movers[0]);
 }
 
-static void make_room(struct movers *m, struct tdm__target *target)
+static void find_target(struct movers *m, struct tdm__target *target)
 {
     struct tdm__block *const *blocks;
 
-    *target = (struct tdm__target){.gpu = m->world->place.gpu, .absent = m->engine_is_absent};
-    weight_world_begin(m->world);
+    *target = (struct tdm__target){
+        .gpu = m->world->place.gpu, .absent = m->engine_is_absent, .journal = m->journal};
     TRY(tdm__mover_resume(m->movers[0], WAIT_MS));
     blocks = tdm__region_blocks(written(m), &target->blocks_count);
     for (uint32_t i = 0; i < target->blocks_count; i++) {
@@ -135,14 +142,26 @@ static void make_room(struct movers *m, struct tdm__target *target)
     }
 }
 
-static void begin(struct movers *m)
+static void make_room(struct movers *m, struct tdm__target *target)
+{
+    weight_world_begin(m->world);
+    find_target(m, target);
+}
+
+static void open_targets(struct movers *m)
 {
     struct tdm__target target;
 
-    make_room(m, &target);
+    find_target(m, &target);
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         TRY(tdm__mover_open(m->movers[rank], &target));
     }
+}
+
+static void begin(struct movers *m)
+{
+    weight_world_begin(m->world);
+    open_targets(m);
 }
 
 /* One step of a window, by all ranks at once. */
@@ -184,6 +203,22 @@ static void write_all(struct movers *m, uint32_t window)
 {
     TRY(all_run(m, window, tdm__mover_write));
     TRY(all_run(m, window, tdm__mover_share));
+}
+
+static tdm_status go_on_one(struct tdm__mover *mover, uint32_t window)
+{
+    (void)window;
+    return tdm__mover_go_on(mover);
+}
+
+/* The update before was given up: a new one, of whatever the trainers have now. */
+static void begin_again(struct movers *m)
+{
+    weight_world_begin(m->world);
+    TRY(tdm__receiver_go_on(m->world->receiver, &m->world->update, m->world->epoch,
+                            &m->journal));
+    open_targets(m);
+    TRY(all_run(m, 0, go_on_one));
 }
 
 /* By any rank: each knows every sum. */
@@ -228,6 +263,44 @@ static void give_up(struct movers *m)
     end(m);
     TRY(tdm__receiver_drop(m->world->receiver, m->world->epoch));
     TRY(tdm__mover_pause(m->movers[0]));
+}
+
+static uint64_t bytes_written(const struct movers *m)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        for (uint32_t edge = 0; edge < TDM__EDGES_COUNT; edge++) {
+            bytes += tdm__mover_moved(m->movers[rank])->bytes[edge];
+        }
+    }
+    return bytes;
+}
+
+/* To the end, and committed.  Returns how many windows that took. */
+static uint32_t finish(struct movers *m)
+{
+    struct weight_world *world = m->world;
+    struct tdm__journal sent;
+    uint32_t windows = 0;
+
+    for (uint32_t i = 0; i < m->route->windows_count; i++) {
+        bool is_held = tdm__mover_is_held(m->movers[0], i);
+
+        assert_int_equal(tdm__mover_is_held(m->movers[1], i), is_held);
+        write_all(m, i);
+        assert_true((bytes_written(m) == 0) == is_held);
+        if (!is_held) {
+            TRY(stage(m, i));
+        }
+        windows += is_held ? 0 : 1;
+    }
+    sent = tdm__mover_journal(m->movers[0], 0);
+    end(m);
+    TRY(tdm__receiver_prepare_sent(world->receiver, &world->update, &sent));
+    TRY(tdm__receiver_flip(world->receiver, &world->update));
+    TRY(tdm__mover_pause(m->movers[0]));
+    return windows;
 }
 
 static void put_wanted(const struct movers *m, uint32_t tensor, unsigned char *wanted)
@@ -406,6 +479,131 @@ static void contents_do_not_depend_on_who_is_there(bool in_place)
     movers_close(m);
 }
 
+/* Interrupted after any window, while the next one is being written. */
+static void what_is_here_is_not_sent_again(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    uint32_t windows_count = m->route->windows_count;
+    struct tdm__hash first;
+    struct tdm__hash next;
+
+    commit(m);
+    for (uint32_t k = 0; k <= windows_count; k++) {
+        weight_world_learn(m->world);
+        for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+            tdm__mover_forget(m->movers[rank]);
+        }
+        begin(m);
+        for (uint32_t i = 0; i <= k && i < windows_count; i++) {
+            write_all(m, i);
+            if (i < k) {
+                TRY(stage(m, i));
+            }
+        }
+        end(m);
+        begin_again(m);
+        assert_int_equal(m->journal.next, k);
+        assert_int_equal(finish(m), windows_count - k);
+        assert_true(serves_truth(m));
+        first = tdm__mover_contents(m->movers[0]);
+        m->journal = (struct tdm__journal){.next = 0};
+        commit(m);
+        next = tdm__mover_contents(m->movers[1]);
+        assert_true(tdm__hash_equal(&first, &next));
+    }
+    movers_close(m);
+}
+
+/* The engine has all of the weights before: nothing of that is taken for the new ones. */
+static void weights_that_changed_are_sent_from_the_start(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+
+    send_windows(m, m->route->windows_count);
+    weight_world_learn(m->world);
+    tdm__mover_forget(m->movers[1]); /* one rank is enough */
+    begin_again(m);
+    assert_int_equal(m->journal.next, m->route->windows_count);
+    assert_int_equal(finish(m), m->route->windows_count);
+    assert_true(serves_truth(m));
+    movers_close(m);
+}
+
+static void a_shadow_that_went_has_no_journal(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+
+    send_windows(m, m->route->windows_count);
+    TRY(tdm__regions_pause(m->world->regions[1], "shadow"));
+    TRY(tdm__regions_resume(m->world->regions[1], "shadow", WAIT_MS));
+    begin_again(m);
+    assert_int_equal(m->journal.next, 0);
+    assert_int_equal(finish(m), m->route->windows_count);
+    assert_true(serves_truth(m));
+    send_windows(m, m->route->windows_count);
+    give_up(m);
+    begin_again(m);
+    assert_int_equal(m->journal.next, 0);
+    give_up(m);
+    movers_close(m);
+}
+
+static void a_window_that_failed_voids_the_journal(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    uint32_t last = m->route->windows_count - 1;
+    const struct tdm__route_window *window = &m->route->images[0].windows[last];
+
+    send_windows(m, last);
+    begin_again(m);
+    write_all(m, last);
+    flip_bits(m, window->end - 1 - (in_place ? 0 : window->begin), 1);
+    assert_int_equal(stage(m, last), TDM_E_CHECKSUM);
+    end(m);
+    begin_again(m);
+    assert_int_equal(m->journal.next, 0);
+    assert_int_equal(finish(m), last + 1);
+    assert_true(serves_truth(m));
+    movers_close(m);
+}
+
+/* In place others may have written since; what a member copies, nobody else writes. */
+static void only_what_was_lent_is_in_doubt(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    uint32_t windows_count = m->route->windows_count;
+
+    send_windows(m, windows_count);
+    begin_again(m);
+    assert_int_equal(m->journal.next, windows_count);
+    end(m);
+    begin_again(m);
+    assert_int_equal(m->journal.next, in_place ? 0 : windows_count);
+    assert_int_equal(finish(m), in_place ? windows_count : 0);
+    assert_true(serves_truth(m));
+    movers_close(m);
+}
+
+/* A journal that is wrong, or another update's, is worth nothing: neither to trainers nor, at
+ * the end, to the member. */
+static void another_journal_is_not_believed(bool in_place)
+{
+    struct movers *m = movers_open(in_place, TDM__VERIFY_FULL);
+    struct weight_world *world = m->world;
+    struct tdm__journal sent;
+
+    send_windows(m, m->route->windows_count);
+    sent = tdm__mover_journal(m->movers[0], 0);
+    sent.sums.low ^= 1;
+    assert_int_equal(tdm__receiver_prepare_sent(world->receiver, &world->update, &sent),
+                     TDM_E_CHECKSUM);
+    m->journal = sent;
+    open_targets(m);
+    assert_false(tdm__mover_is_held(m->movers[0], 0));
+    give_up(m);
+    movers_close(m);
+}
+
 #define BOTH_WAYS(promise)                                                                     \
     static void promise##_in_place(void **state)                                               \
     {                                                                                          \
@@ -423,6 +621,12 @@ BOTH_WAYS(a_flipped_byte_names_its_tensor)
 BOTH_WAYS(what_has_not_come_is_not_voted_for)
 BOTH_WAYS(contents_are_the_bytes_alone)
 BOTH_WAYS(contents_do_not_depend_on_who_is_there)
+BOTH_WAYS(what_is_here_is_not_sent_again)
+BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
+BOTH_WAYS(a_shadow_that_went_has_no_journal)
+BOTH_WAYS(a_window_that_failed_voids_the_journal)
+BOTH_WAYS(only_what_was_lent_is_in_doubt)
+BOTH_WAYS(another_journal_is_not_believed)
 
 /* ---- one way only ----------------------------------------------------------------------- */
 
@@ -436,6 +640,25 @@ static void a_target_that_is_none_is_refused_and_leaves_nothing(void **state)
     target.blocks_count = 1;
     assert_int_equal(tdm__mover_open(m->movers[0], &target), TDM_E_NOT_FOUND);
     movers_close(m);
+}
+
+/* Most tensors are larger than these. */
+static void buckets_of_any_size_bring_the_same_bits(void **state)
+{
+    struct chance chance = chance_start("buckets", 1);
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct movers *m = movers_open_with(false, TDM__VERIFY_FULL,
+                                            256 + chance_below(&chance, WINDOW_BYTES));
+
+        for (int k = 0; k < 2; k++) {
+            weight_world_learn(m->world);
+            commit(m);
+            assert_true(serves_truth(m));
+        }
+        movers_close(m);
+    }
 }
 
 /* In full at first, then a record in sixteen, another one each time. */
@@ -606,7 +829,20 @@ static int run_here(const char *device)
         cmocka_unit_test(contents_are_the_bytes_alone_by_copy),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_in_place),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_by_copy),
+        cmocka_unit_test(what_is_here_is_not_sent_again_in_place),
+        cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
+        cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
+        cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
+        cmocka_unit_test(a_shadow_that_went_has_no_journal_in_place),
+        cmocka_unit_test(a_shadow_that_went_has_no_journal_by_copy),
+        cmocka_unit_test(a_window_that_failed_voids_the_journal_in_place),
+        cmocka_unit_test(a_window_that_failed_voids_the_journal_by_copy),
+        cmocka_unit_test(only_what_was_lent_is_in_doubt_in_place),
+        cmocka_unit_test(only_what_was_lent_is_in_doubt_by_copy),
+        cmocka_unit_test(another_journal_is_not_believed_in_place),
+        cmocka_unit_test(another_journal_is_not_believed_by_copy),
         cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
+        cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
         cmocka_unit_test(samples_are_of_everything_in_the_end),
         cmocka_unit_test(a_late_engine_copies_what_is_served),
         cmocka_unit_test(no_failed_call_serves_half_a_version_in_place),

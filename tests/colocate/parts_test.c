@@ -126,6 +126,31 @@ static void a_bucket_comes_once_and_in_order(void **state)
     TRY(tdm__parts_complete(f->parts));
 }
 
+static void what_came_counts_on_unless_it_comes_again(void **state)
+{
+    struct fixture *f = *state;
+
+    f->handles.header.bucket = 3;
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 0);
+    TRY(put(f));
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 4);
+    tdm__parts_go_on(f->parts);
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 0); /* others may write there */
+    assert_int_equal(tdm__parts_journal(f->parts, false).next, 4);
+    TRY(tdm__parts_complete(f->parts));
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 4);
+    assert_int_equal(put(f), TDM_E_STATE); /* settled: it came */
+    tdm__parts_go_on(f->parts);
+    TRY(put(f)); /* from the start */
+    TRY(tdm__parts_complete(f->parts));
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 4);
+    tdm__parts_go_on(f->parts);
+    f->handles.header.bucket = 4;
+    f->record.checksum++;
+    assert_int_equal(put(f), TDM_E_CHECKSUM);
+    assert_int_equal(tdm__parts_journal(f->parts, true).next, 0);
+}
+
 static void a_wrong_sum_spoils_the_update(void **state)
 {
     struct fixture *f = *state;
@@ -180,6 +205,7 @@ int main(void)
         WITH_FIXTURE(a_part_is_put_in_its_place_with_zeros_around),
         WITH_FIXTURE(a_part_of_something_else_goes_nowhere),
         WITH_FIXTURE(a_bucket_comes_once_and_in_order),
+        WITH_FIXTURE(what_came_counts_on_unless_it_comes_again),
         WITH_FIXTURE(a_wrong_sum_spoils_the_update),
         WITH_FIXTURE(nothing_is_put_outside_the_image),
         WITH_FIXTURE(a_layout_outside_the_image_is_refused_by_name),

@@ -179,13 +179,30 @@ static uint32_t count_joiners(const struct search *search)
     return count;
 }
 
+/* States in which an engine need not get what it has. */
+static uint32_t count_believed(const struct search *search)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        const struct update_order *work = &state_of(search, i)->trainer.work;
+
+        for (unsigned k = 0; k < UPDATE_MEMBERS_MAX; k++) {
+            count += work->journals[k] > 0;
+        }
+    }
+    return count;
+}
+
 static void check(struct update_limits limits, uint32_t states_min)
 {
-    for (int in_place = 0; in_place < 2; in_place++) {
+    static const char *const ways[UPDATE_WAYS] = {"names", "copy", "donate"};
+
+    for (int way = 0; way < UPDATE_WAYS; way++) {
         struct search search;
         int64_t begin_ms = tdm__clock_ms();
 
-        limits.in_place = in_place != 0;
+        limits.way = (enum update_way)way;
         open_search(&search, &limits);
         walk_all(&search);
         if (search.wrong != NULL) {
@@ -195,13 +212,17 @@ static void check(struct update_limits limits, uint32_t states_min)
         check_ways(&search);
         printf(
             "%s, engines %d, updates wanted %d, crashes %d, lost answers %d, repeated messages "
-            "%d, wrong bytes %d, deadlines %d: %u states (%u joining), %llu steps, %lld ms\n",
-            limits.in_place ? "donate" : "copy", limits.members, limits.updates, limits.crashes,
-            limits.losses, limits.repeats, limits.tears, limits.hurries, search.walk.seen,
-            count_joiners(&search), (unsigned long long)search.walk.transitions,
+            "%d, wrong bytes %d, deadlines %d: %u states (%u joining, %u with journals), %llu "
+            "steps, %lld ms\n",
+            ways[way], limits.members, limits.updates, limits.crashes, limits.losses,
+            limits.repeats, limits.tears, limits.hurries, search.walk.seen,
+            count_joiners(&search), count_believed(&search),
+            (unsigned long long)search.walk.transitions,
             (long long)(tdm__clock_ms() - begin_ms));
         assert_true(search.walk.seen >= states_min);
         assert_true(limits.crashes == 0 || count_joiners(&search) > 0);
+        assert_true(limits.crashes + limits.tears == 0 ||
+                    (count_believed(&search) > 0) == (limits.way != UPDATE_BY_NAME));
         close_search(&search);
     }
 }
@@ -271,6 +292,17 @@ static void a_drop_that_names_no_update_is_found(void **state)
          (struct update_limits){.members = 2, .updates = 1, .crashes = 1, .repeats = 1});
 }
 
+static void a_journal_written_too_soon_is_found(void **state)
+{
+    struct update_limits limits = {.members = 2, .updates = 1, .tears = 1};
+
+    (void)state;
+    limits.way = UPDATE_BY_COPY;
+    find(UPDATE_BUG_JOURNAL_BEFORE_BYTES, "journal, copy", limits);
+    limits.way = UPDATE_IN_PLACE;
+    find(UPDATE_BUG_JOURNAL_BEFORE_BYTES, "journal, donate", limits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +311,7 @@ int main(void)
         cmocka_unit_test(a_crash_with_any_other_mishap_does_no_harm),
         cmocka_unit_test(known_mistakes_of_others_are_found),
         cmocka_unit_test(a_drop_that_names_no_update_is_found),
+        cmocka_unit_test(a_journal_written_too_soon_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,12 +48,13 @@ GOES_ON = "goes on"  # to its end, without the process or with another
 # What comes of a process's end, by its kind; of a stopped one's, the same.
 COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON}
 
-BUCKETS = {"donate": 1, "copy": 3, "names": 3}
+BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # copied, the largest tensor goes in two
 DRIVER_STEPS = ["source.begin", "source.begun", "source.decide", "source.decided", "source.finished"]
 TRAINER_STEPS = ["trainer.take_bucket", "trainer.write", "trainer.written", "trainer.give_bucket"]
 TELLER_STEPS = ["trainer.tell", "trainer.told"]
 ENGINE_STEPS = ["engine.take_shadow", "engine.stage", "engine.staged", "engine.vote", "engine.voted", "engine.flip",
                 "engine.flipped", "engine.reported", "engine.drop"]
+AGAIN_STEPS = ["trainer.go_on", "trainer.skip"]
 JOINER_STEPS = ["engine.pull", "engine.pulled", "engine.joined"]
 DAEMON_STEPS = ["daemon.version_ask", "daemon.version_stored"]
 PER_BUCKET = {"trainer.write", "trainer.written", "trainer.tell", "trainer.told", "engine.stage", "engine.staged"}
@@ -64,6 +65,7 @@ KILLED = "killed"
 STOPPED = "stopped"
 HELD = "held"  # the store has no steps: it is killed while another one is held at its own
 JOINING = "joining"  # killed while an engine that was killed before comes back
+AGAIN = "killed again"  # in the update that is begun anew because engine 1 was lost in the same turn
 
 # (who ends, who comes to which step, how)
 ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
@@ -73,6 +75,8 @@ ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
         [("engine/1/0", "engine/1/0", step, STOPPED) for step in ("engine.staged", "engine.voted", "engine.flipped")] +
         [("engine/0/1", "engine/0/1", "engine.show", JOINING)] +
         [("engine/1/1", "engine/1/1", step, JOINING) for step in JOINER_STEPS] +
+        [(who, who, step, AGAIN) for who in ("trainer/0", "trainer/3") for step in AGAIN_STEPS] +
+        [("engine/0/1", "engine/0/1", "engine.go_on", AGAIN)] +
         [("daemon", "daemon", step, KILLED) for step in DAEMON_STEPS] +
         [("store", "driver", step, HELD) for step in ("source.begin", "source.decide")] +
         [("store", "daemon", step, HELD) for step in DAEMON_STEPS])
@@ -91,14 +95,18 @@ class Row:
         per_update = REQUESTS if self.passer == "daemon" else per_update
         self.update = 4 + chance.randrange(3)  # before there is nothing saved to go on from
         self.count = (self.update - 1) * per_update + 1 + chance.randrange(per_update)
-        if self.step == "engine.drop" or self.how == JOINING:
+        if self.step == "engine.drop" or self.how in (JOINING, AGAIN):
             self.count = 1
+        # Somebody has something of the update by then.
+        self.first = ((self.update - 1) * BUCKETS["copy"] + 2 + chance.randrange(BUCKETS["copy"] - 1), "engine.staged")
+        if self.mode == "donate":
+            self.first = (self.update, "engine.vote")
         self.number = number
 
     def choose_mode(self, number):
         if self.step == "engine.drop":
             return "names"  # where an engine can refuse
-        if self.how == JOINING:
+        if self.how in (JOINING, AGAIN):
             return MODES[number % 2]  # by names layouts are not known, and nobody joins
         modes = MODES[1:] if self.step in ONLY_BUCKETS else MODES
         return modes[number % len(modes)]
@@ -107,8 +115,15 @@ class Row:
         refuse = [f"engine.refuse_step={REFUSED}"] if self.step == "engine.drop" else []
         stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
         stall = ["update.stall_timeout_ms=1000"] if self.how == STOPPED else []
-        endless = ["rollout.num_rollout=1000000", "rollout.num_engines_min=0"] if self.how == JOINING else []
-        return [f"update.mode={self.mode}"] + refuse + stale + stall + endless
+        endless = ["rollout.num_rollout=1000000"] if self.how == JOINING else []
+        none_needed = ["rollout.num_engines_min=0"] if self.how in (JOINING, AGAIN) else []
+        return [f"update.mode={self.mode}"] + refuse + stale + stall + endless + none_needed
+
+    def breaks(self, folder, broken):
+        """TANDEM_STEP, for this row."""
+        action = "stop" if self.how in (STOPPED, HELD) else "kill"
+        first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
+        return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
 
     def __str__(self):
         return f"{self.name}, {self.mode}, pass {self.count}"
@@ -152,6 +167,30 @@ def require_versions_grow(versions, after=0):
         last = (version, step)
 
 
+def turns_of(events, end):
+    """What a rank did, in order, cut behind each event of this name."""
+    turns = [[]]
+    for event in sorted(events, key=lambda event: event["ts"]):
+        turns[-1].append(event)
+        if event["name"] == end:
+            turns.append([])
+    return turns
+
+
+def require_one_bucket_twice(path):
+    """No update sends a rank more than one bucket twice, however often it was begun; nor does a rank write more."""
+    events = [event for event in json.loads(path.read_text(encoding="utf-8")) if event["ph"] == "X"]
+    for process, end, begin in ((1, "step", "write bucket"), (2, "flip", "stage bucket")):
+        for thread in range(len(RANKS)):
+            mine = [event for event in events if (event["pid"], event["tid"]) == (process, thread)]
+            for turn in turns_of(mine, end):
+                found = [(event["name"], event["args"].get("to"), event["args"]["bytes"] if process == 2 else 0)
+                         for event in turn if event["name"].startswith(begin)]
+                again = {what[0::2] for what in found if found.count(what) > 1}
+                require(len(again) <= 1 and all(found.count(what) <= 2 for what in found),
+                        f"in one update rank {thread} of process {process} has {found}")
+
+
 def gap_s(answers, when):
     """Between the last answer before a moment and the first after it."""
     before = [answer.when for answer in answers if answer.when <= when]
@@ -189,9 +228,7 @@ class Crash:
 
     def run(self):
         row = self.row
-        action = "stop" if row.how in (STOPPED, HELD) else "kill"
-        process = self.start("--out", "out", *row.settings(),
-                             TANDEM_STEP=f"{row.passer} {row.step} {row.count} {action} {self.broken}")
+        process = self.start("--out", "out", *row.settings(), TANDEM_STEP=row.breaks(self.world.path, self.broken))
         told = self.strike(process)
         code, out, err = finish(process)
         out = told + out
@@ -240,6 +277,8 @@ class Crash:
         require(interrupted or list(versions.values())[-1] == STEPS, f"told: {versions}")
         answers = self.answers()
         require_one_version_at_a_time(answers, 0, None if interrupted else STEPS)
+        if self.row.kind == "engine" and self.row.mode != "names" and self.row.how != AGAIN:
+            require_one_bucket_twice(self.world.path / "out/trace.json")
         self.result["gap_s"] = gap_s(answers, self.result["when"])
 
     def check_ended(self, code, err, versions):

@@ -3,6 +3,7 @@
 #include "tests/support/update_inside.h"
 
 #include "colocate/weights/intake.h"
+#include "colocate/weights/journal.h"
 
 #include <string.h>
 
@@ -26,6 +27,53 @@ static void set_intake(struct update_member *member, const struct tdm__intake *i
     member->intake_epoch = (uint8_t)intake->epoch;
 }
 
+/* ---- journal ---------------------------------------------------------------------------- */
+
+static struct tdm__bookkeeper bookkeeper_of(const struct update_member *member)
+{
+    return (struct tdm__bookkeeper){.journal = {.next = member->journal_next},
+                                    .is_open = member->journal_open != 0,
+                                    .is_unsettled = member->journal_unsettled != 0};
+}
+
+static void set_bookkeeper(struct update_member *member,
+                           const struct tdm__bookkeeper *bookkeeper)
+{
+    member->journal_next = (uint8_t)bookkeeper->journal.next;
+    member->journal_open = bookkeeper->is_open;
+    member->journal_unsettled = bookkeeper->is_unsettled;
+}
+
+/* A new update begins; true: with what is here. */
+static bool go_on(struct update_scene *scene, uint8_t index,
+                  const struct update_message *message)
+{
+    struct update_member *member = &scene->world->members[index];
+    struct update_driver *driver = &scene->world->driver;
+    bool is_lent = scene->limits->way == UPDATE_IN_PLACE;
+    struct tdm__bookkeeper bookkeeper = bookkeeper_of(member);
+    struct tdm__journal journal = tdm__bookkeeper_tell(&bookkeeper, is_lent);
+    struct tdm__intake intake = intake_of(member);
+    struct tdm__id update = update_id('u', message->update);
+    bool begun;
+
+    driver->journals[index] = 0;
+    driver->journal_sums[index] = 0;
+    if (scene->limits->way == UPDATE_BY_NAME || journal.next == 0) {
+        return true;
+    }
+    if (tdm__intake_bucket(&intake, &update, message->epoch, &begun) != TDM_OK) {
+        return false;
+    }
+    set_intake(member, &intake);
+    tdm__bookkeeper_go_on(&bookkeeper);
+    set_bookkeeper(member, &bookkeeper);
+    driver->journals[index] = (uint8_t)journal.next;
+    driver->journal_sums[index] = update_journal_sum(
+        (const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen, (uint8_t)journal.next);
+    return true;
+}
+
 /* ---- memory ----------------------------------------------------------------------------- */
 
 static void take_shadow(struct update_member *member)
@@ -43,6 +91,7 @@ static void give_shadow(struct update_member *member)
     memset(member->shadow, 0, sizeof(member->shadow));
     memset(member->seen, 0, sizeof(member->seen));
     member->staged = 0;
+    set_bookkeeper(member, &(struct tdm__bookkeeper){.is_open = false});
 }
 
 /* ---- buckets ---------------------------------------------------------------------------- */
@@ -66,13 +115,70 @@ static void load_at_once(struct update_scene *scene, struct update_member *membe
     member->version = bucket->version;
 }
 
+/* Whether the bucket is to be taken, for the journal's sake. */
+static bool enter_bucket(const struct update_limits *limits, struct update_member *member,
+                         const struct update_message *bucket, bool update_begun)
+{
+    struct tdm__bookkeeper bookkeeper = {.is_open = false};
+    bool is_taken = true;
+    bool begun = update_begun;
+
+    if (limits->way != UPDATE_BY_NAME) {
+        bookkeeper = update_begun ? bookkeeper : bookkeeper_of(member);
+        is_taken = tdm__bookkeeper_open(&bookkeeper, bucket->tensor, &begun) == TDM_OK;
+        if (limits->bug == UPDATE_BUG_JOURNAL_BEFORE_BYTES && is_taken) {
+            bookkeeper.journal.next = bucket->tensor + 1U;
+            bookkeeper.is_open = false;
+        }
+        set_bookkeeper(member, &bookkeeper);
+    }
+    if (begun) {
+        member->staged = 0;
+        memset(member->seen, 0, sizeof(member->seen));
+    }
+    if (limits->bug == UPDATE_BUG_JOURNAL_BEFORE_BYTES && is_taken) {
+        memcpy(member->seen[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
+        member->staged |= (uint8_t)(1 << bucket->tensor);
+    }
+    return is_taken;
+}
+
+/* Into the shadow, if it is not there yet, and compared. */
+static bool put(struct update_scene *scene, struct update_member *member,
+                const struct update_message *bucket)
+{
+    const struct update_trainer *trainer = &scene->world->trainer;
+
+    if (scene->limits->way != UPDATE_IN_PLACE) {
+        if (!member->shadow_here) {
+            update_wrong(scene, "bytes are written to memory that is away");
+        }
+        if (!trainer->alive || trainer->incarnation != bucket->from) {
+            return false; /* what it would copy from is gone */
+        }
+        memcpy(member->shadow[bucket->tensor], trainer->bucket, UPDATE_TENSOR_BYTES);
+    }
+    return bytes_are(member->shadow[bucket->tensor], bucket);
+}
+
+static void close_bucket(const struct update_limits *limits, struct update_member *member,
+                         const struct update_message *bucket)
+{
+    struct tdm__bookkeeper bookkeeper = bookkeeper_of(member);
+
+    memcpy(member->seen[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
+    member->staged |= (uint8_t)(1 << bucket->tensor);
+    if (limits->way != UPDATE_BY_NAME) {
+        tdm__bookkeeper_close(&bookkeeper, bucket->tensor, NULL, 0);
+        set_bookkeeper(member, &bookkeeper);
+    }
+}
+
 static bool stage(struct update_scene *scene, struct update_member *member,
                   const struct update_message *bucket)
 {
-    const struct update_trainer *trainer = &scene->world->trainer;
     struct tdm__intake intake = intake_of(member);
     struct tdm__id update = update_id('u', bucket->update);
-    uint8_t bit = (uint8_t)(1 << bucket->tensor);
     bool begun;
 
     if (!member->shadow_here && scene->limits->bug != UPDATE_BUG_UPDATE_ASLEEP) {
@@ -82,25 +188,19 @@ static bool stage(struct update_scene *scene, struct update_member *member,
         return false;
     }
     set_intake(member, &intake);
-    member->staged = begun ? 0 : member->staged;
+    if (!enter_bucket(scene->limits, member, bucket, begun)) {
+        return false;
+    }
     if (scene->limits->bug == UPDATE_BUG_NUMBER_AFTER_FIRST_BUCKET) {
         load_at_once(scene, member, bucket);
     }
-    member->staged &= (uint8_t)~bit;
-    if (!scene->limits->in_place) {
-        if (!member->shadow_here) {
-            update_wrong(scene, "bytes are written to memory that is away");
-        }
-        if (!trainer->alive || trainer->incarnation != bucket->from) {
-            return false; /* what it would copy from is gone */
-        }
-        memcpy(member->shadow[bucket->tensor], trainer->bucket, UPDATE_TENSOR_BYTES);
+    if (scene->limits->bug != UPDATE_BUG_JOURNAL_BEFORE_BYTES) {
+        member->staged &= (uint8_t) ~(1 << bucket->tensor);
     }
-    if (!bytes_are(member->shadow[bucket->tensor], bucket)) {
+    if (!put(scene, member, bucket)) {
         return false;
     }
-    memcpy(member->seen[bucket->tensor], bucket->seen, UPDATE_TENSOR_BYTES);
-    member->staged |= bit;
+    close_bucket(scene->limits, member, bucket);
     return true;
 }
 
@@ -111,15 +211,18 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
 {
     struct tdm__intake intake = intake_of(member);
     struct tdm__id update = update_id('u', call->update);
+    uint8_t hash = update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen);
 
     if (tdm__intake_check(&intake, &update) != TDM_OK || member->staged != ALL_TENSORS) {
         return false;
     }
+    if (limits->way != UPDATE_BY_NAME && (member->journal_open || hash != call->hash)) {
+        return false; /* what is here is not what was sent */
+    }
     tdm__intake_vote(&intake);
     set_intake(member, &intake);
-    member->hash = limits->in_place
-                       ? call->hash
-                       : update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])member->seen);
+    member->journal_unsettled = 0;
+    member->hash = hash;
     member->todo = MEMBER_VOTES;
     return true;
 }
@@ -210,6 +313,7 @@ void update_engine_takes(struct update_scene *scene, uint8_t index,
         break;
     case UPDATE_TAKE_SHADOW:
         take_shadow(member);
+        well = go_on(scene, index, message);
         break;
     case UPDATE_PREPARE:
         well = prepare(scene->limits, member, message);

@@ -25,7 +25,10 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation);
 /* The number that stands for the hash of these contents. */
 uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]);
 struct tdm__hash update_hash_value(uint8_t number);
-void update_fill(uint8_t version, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES]);
+void update_fill(uint8_t weights, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES]);
+/* A number for the journal of the first `count` of these. */
+uint8_t update_journal_sum(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES],
+                           uint8_t count);
 /* One atomic step of the record. */
 tdm_status update_ask(struct update_scene *scene, const struct tdm__version_request *request);
 /* TDM_E_NOT_FOUND, or what was decided about this update. */
@@ -56,6 +59,8 @@ bool update_driver_can_go_on(const struct update_world *world);
 /* It sends requests to its engines now. */
 bool update_driver_generates(const struct update_limits *limits,
                              const struct update_world *world);
+/* Other weights than any before. */
+void update_trainer_learns(struct update_world *world);
 void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong);
 bool update_trainer_can_go_on(const struct update_world *world);
 

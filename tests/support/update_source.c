@@ -224,6 +224,7 @@ static void act(struct update_scene *scene, enum tdm__phase_action action)
         feed(scene, TDM__PHASE_TRAINER_RESUMED);
         break;
     case TDM__PHASE_DO_TRAIN:
+        update_trainer_learns(scene->world);
         feed(scene, TDM__PHASE_STEP_DONE);
         break;
     case TDM__PHASE_DO_PAUSE_TRAINER:
@@ -279,6 +280,8 @@ static void order_trainer(struct update_scene *scene)
                                            .crew = driver->crew};
     memcpy(trainer->order.incarnations, driver->incarnations, sizeof(driver->incarnations));
     memcpy(trainer->order.keys, driver->keys, sizeof(driver->keys));
+    memcpy(trainer->order.journals, driver->journals, sizeof(driver->journals));
+    memcpy(trainer->order.journal_sums, driver->journal_sums, sizeof(driver->journal_sums));
 }
 
 static void ask_begin(struct update_scene *scene, bool heard)
@@ -500,7 +503,7 @@ static void finish(struct update_scene *scene)
     if (driver->alive && driver->incarnation == trainer->work.from &&
         driver->todo == DRIVER_MOVES) {
         for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
-            update_fill(trainer->work.version, i, all[i]);
+            update_fill(trainer->weights, i, all[i]);
         }
         driver->hash = update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])all);
         if (trainer->failed || driver->failed) {
@@ -528,14 +531,14 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
 {
     struct update_trainer *trainer = &scene->world->trainer;
 
-    if (!scene->limits->in_place) {
+    if (scene->limits->way != UPDATE_IN_PLACE) {
         trainer->bucket[place] = byte;
         return;
     }
     for (uint8_t i = 0; i < scene->limits->members; i++) {
         struct update_member *member = &scene->world->members[i];
 
-        if (!reaches(trainer, member, i)) {
+        if (!reaches(trainer, member, i) || trainer->work.journals[i] > trainer->tensor) {
             continue;
         }
         if (scene->limits->bug == UPDATE_BUG_UPDATE_ASLEEP && !member->shadow_here) {
@@ -544,6 +547,18 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
             member->shadow[trainer->tensor][place] = byte;
         } /* else into memory that is nobody's any more, but that this mapping holds */
     }
+}
+
+/* Engines that do not have this bucket. */
+static uint8_t wanting(const struct update_scene *scene)
+{
+    const struct update_trainer *trainer = &scene->world->trainer;
+    uint8_t who = 0;
+
+    for (uint8_t i = 0; i < scene->limits->members; i++) {
+        who |= (uint8_t)((trainer->work.journals[i] <= trainer->tensor) << i);
+    }
+    return who & trainer->work.crew;
 }
 
 static void tell(struct update_scene *scene)
@@ -556,13 +571,70 @@ static void tell(struct update_scene *scene)
                                      .version = trainer->work.version,
                                      .tensor = trainer->tensor};
 
-    update_fill(trainer->work.version, trainer->tensor, message.seen);
-    trainer->waiting = trainer->work.crew;
+    update_fill(trainer->weights, trainer->tensor, message.seen);
+    trainer->waiting = wanting(scene);
     trainer->todo = TRAINER_WAITS;
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        if (reaches(trainer, &scene->world->members[i], i)) {
+        if ((trainer->waiting >> i & 1) != 0 &&
+            reaches(trainer, &scene->world->members[i], i)) {
             scene->world->members[i].bucket = message;
         }
+    }
+}
+
+/* What it need not send again, of what engines say they have. */
+static void believe_journals(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+    uint8_t own[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
+
+    for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
+        update_fill(trainer->weights, i, own[i]);
+    }
+    for (uint8_t i = 0; i < UPDATE_MEMBERS_MAX; i++) {
+        uint8_t told = trainer->work.journals[i];
+
+        if (told > 0 &&
+            (told > trainer->known ||
+             trainer->work.journal_sums[i] !=
+                 update_journal_sum((const uint8_t(*)[UPDATE_TENSOR_BYTES])own, told))) {
+            trainer->work.journals[i] = 0;
+        }
+        trainer->work.journal_sums[i] = 0;
+    }
+}
+
+static void take_order(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+
+    trainer->work = trainer->order;
+    memset(&trainer->order, 0, sizeof(trainer->order));
+    scene->world->weights_of[trainer->work.version] = trainer->weights;
+    believe_journals(scene);
+    trainer->todo = TRAINER_WRITES;
+}
+
+/* On to the next bucket that anybody needs; the end, if there is none. */
+static void next_bucket(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+
+    while (trainer->tensor < UPDATE_TENSORS && wanting(scene) == 0) {
+        trainer->tensor++;
+    }
+    if (trainer->failed || trainer->tensor == UPDATE_TENSORS) {
+        finish(scene);
+    } else {
+        trainer->todo = TRAINER_WRITES;
+    }
+}
+
+void update_trainer_learns(struct update_world *world)
+{
+    if (world->trainer.alive) {
+        world->trainer.weights = ++world->weights_highest;
+        world->trainer.known = 0;
     }
 }
 
@@ -571,12 +643,11 @@ void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong)
     struct update_trainer *trainer = &scene->world->trainer;
     uint8_t bytes[UPDATE_TENSOR_BYTES];
 
-    update_fill(trainer->work.version, trainer->tensor, bytes);
+    update_fill(trainer->weights, trainer->tensor, bytes);
     switch ((enum update_trainer_todo)trainer->todo) {
     case TRAINER_RESTS:
-        trainer->work = trainer->order;
-        memset(&trainer->order, 0, sizeof(trainer->order));
-        trainer->todo = TRAINER_WRITES;
+        take_order(scene);
+        next_bucket(scene);
         break;
     case TRAINER_WRITES:
         write_byte(scene, 0, bytes[0]);
@@ -585,17 +656,15 @@ void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong)
     case TRAINER_WRITES_ON:
         write_byte(scene, 1, (uint8_t)(bytes[1] ^ (writes_wrong ? 0x80 : 0)));
         trainer->todo = TRAINER_TELLS;
+        trainer->known =
+            trainer->known > trainer->tensor ? trainer->known : (uint8_t)(trainer->tensor + 1);
         break;
     case TRAINER_TELLS:
         tell(scene);
         break;
     case TRAINER_WAITS:
         trainer->tensor++;
-        if (trainer->failed || trainer->tensor == UPDATE_TENSORS) {
-            finish(scene);
-        } else {
-            trainer->todo = TRAINER_WRITES;
-        }
+        next_bucket(scene);
         break;
     }
 }

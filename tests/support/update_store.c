@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/update_inside.h"
 
+#include "colocate/weights/journal.h"
 #include "runtime/assert.h"
 
 #include <string.h>
@@ -35,12 +36,24 @@ struct tdm__member update_member_id(uint8_t index, uint8_t incarnation)
     return (struct tdm__member){update_id('m', (uint8_t)(index + 1)), incarnation};
 }
 
-/* Different for all versions, tensors and places. */
-void update_fill(uint8_t version, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
+/* Different for all weights, tensors and places. */
+void update_fill(uint8_t weights, unsigned tensor, uint8_t bytes[UPDATE_TENSOR_BYTES])
 {
     for (unsigned i = 0; i < UPDATE_TENSOR_BYTES; i++) {
-        bytes[i] = (uint8_t)((unsigned)version << 4 | tensor << 1 | i);
+        bytes[i] = (uint8_t)((unsigned)weights << 4 | tensor << 1 | i);
     }
+}
+
+static uint8_t number_of(const struct tdm__hash *hash)
+{
+    for (uint8_t i = 0; i < hashes_count; i++) {
+        if (tdm__hash_equal(&hashes[i], hash)) {
+            return (uint8_t)(i + 1);
+        }
+    }
+    TDM_ASSERT(hashes_count < HASHES_MAX);
+    hashes[hashes_count++] = *hash;
+    return hashes_count;
 }
 
 uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES])
@@ -53,14 +66,21 @@ uint8_t update_hash(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES])
         sums[i] = tdm__checksum_tensor(bytes[i], UPDATE_TENSOR_BYTES);
     }
     hash = tdm__checksum_contents(&manifest, sums, UPDATE_TENSORS);
-    for (uint8_t i = 0; i < hashes_count; i++) {
-        if (tdm__hash_equal(&hashes[i], &hash)) {
-            return (uint8_t)(i + 1);
-        }
+    return number_of(&hash);
+}
+
+uint8_t update_journal_sum(const uint8_t bytes[UPDATE_TENSORS][UPDATE_TENSOR_BYTES],
+                           uint8_t count)
+{
+    struct tdm__journal journal = {.next = 0};
+
+    for (uint8_t i = 0; i < count; i++) {
+        const struct tdm__tensor_record record = {
+            .tensor = i, .checksum = tdm__checksum_tensor(bytes[i], UPDATE_TENSOR_BYTES)};
+
+        tdm__journal_add(&journal, i, &record, 1);
     }
-    TDM_ASSERT(hashes_count < HASHES_MAX);
-    hashes[hashes_count++] = hash;
-    return hashes_count;
+    return number_of(&journal.sums);
 }
 
 struct tdm__hash update_hash_value(uint8_t number)

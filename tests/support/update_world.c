@@ -25,6 +25,7 @@ void update_world_init(struct update_world *world, const struct update_limits *l
     }
     world->trainer.alive = 1;
     world->trainer.incarnation = 1;
+    update_trainer_learns(world);
     update_driver_starts(&scene);
 }
 
@@ -343,6 +344,7 @@ static void happen_to_source(struct update_scene *scene, struct update_event eve
     case UPDATE_TRAINER_STARTS:
         world->trainer.alive = 1;
         world->trainer.incarnation++;
+        update_trainer_learns(world);
         break;
     default:
         TDM_ASSERT(false);
@@ -440,7 +442,7 @@ static void check_committed(struct update_scene *scene)
         return;
     }
     for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
-        update_fill(record->version, i, bytes[i]);
+        update_fill(scene->world->weights_of[record->version], i, bytes[i]);
     }
     if (record->hash != update_hash((const uint8_t(*)[UPDATE_TENSOR_BYTES])bytes)) {
         update_wrong(scene, "a version is committed whose bytes are not the trainer's");

@@ -38,7 +38,17 @@ enum update_bug {
     /* vllm PR45398: memory counts as back when that is asked for, not when it is so. */
     UPDATE_BUG_AWAKE_WHEN_ASKED,
     /* Tandem's own: a drop that does not say of which update. */
-    UPDATE_BUG_DROP_OF_NOTHING
+    UPDATE_BUG_DROP_OF_NOTHING,
+    /* A bucket is entered in the journal before its bytes are there. */
+    UPDATE_BUG_JOURNAL_BEFORE_BYTES
+};
+
+/* How weights travel. */
+enum update_way {
+    UPDATE_BY_NAME,  /* whole tensors: a bucket may come twice, and there is no journal */
+    UPDATE_BY_COPY,  /* parts, each into the trainer's bucket */
+    UPDATE_IN_PLACE, /* parts, into the engines' shadows */
+    UPDATE_WAYS
 };
 
 struct update_limits {
@@ -49,7 +59,7 @@ struct update_limits {
     uint8_t repeats; /* messages that come twice, the second time whenever */
     uint8_t tears;   /* writes that go wrong */
     uint8_t hurries; /* deadlines that pass although nobody died */
-    bool in_place;   /* trainers write into the engines' shadows; else each into its bucket */
+    enum update_way way;
     enum update_bug bug;
 };
 
@@ -106,9 +116,10 @@ struct update_member {
     uint8_t shadow_key; /* which memory it is */
     uint8_t image[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
     uint8_t shadow[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];
-    uint8_t seen[UPDATE_TENSORS][UPDATE_TENSOR_BYTES]; /* what it has verified */
-    uint8_t staged;                                    /* a bit a tensor */
-    uint8_t hash;                                      /* voted for, or joins with */
+    uint8_t seen[UPDATE_TENSORS][UPDATE_TENSOR_BYTES];     /* what it has verified */
+    uint8_t staged;                                        /* a bit a tensor */
+    uint8_t journal_next, journal_open, journal_unsettled; /* its sums are of `seen` */
+    uint8_t hash;                                          /* voted for, or joins with */
     uint8_t todo, todo_from, todo_version;
     struct update_message call;   /* the driver's */
     struct update_message bucket; /* the trainer's */
@@ -130,6 +141,9 @@ struct update_driver {
     uint8_t incarnations[UPDATE_MEMBERS_MAX];
     uint8_t trainer; /* its incarnation */
     uint8_t keys[UPDATE_MEMBERS_MAX];
+    uint8_t
+        journals[UPDATE_MEMBERS_MAX]; /* told: how many buckets, and a number for their sums */
+    uint8_t journal_sums[UPDATE_MEMBERS_MAX];
     uint8_t update, epoch, version, hash, failed, asked;
 };
 
@@ -145,10 +159,14 @@ struct update_order {
     uint8_t here, from, update, epoch, version, crew;
     uint8_t incarnations[UPDATE_MEMBERS_MAX];
     uint8_t keys[UPDATE_MEMBERS_MAX];
+    uint8_t journals[UPDATE_MEMBERS_MAX]; /* in `work`: how many buckets each need not get */
+    uint8_t journal_sums[UPDATE_MEMBERS_MAX];
 };
 
 struct update_trainer {
     uint8_t alive, incarnation;
+    uint8_t weights;           /* which: they change when it learns or starts */
+    uint8_t known;             /* buckets of them whose sums it has */
     struct update_order order; /* in its mailbox */
     struct update_order work;
     uint8_t todo, tensor, waiting, failed;
@@ -163,9 +181,11 @@ struct update_world {
     struct update_message late; /* once more under way */
     uint8_t late_to, late_incarnation;
     uint8_t updates_left, crashes_left, losses_left, repeats_left, tears_left, hurries_left;
-    uint8_t ids;                         /* given out */
-    uint8_t version_highest;             /* ever given out */
-    uint8_t hash_of[UPDATE_IDS_MAX + 1]; /* of each committed version */
+    uint8_t ids;                            /* given out */
+    uint8_t version_highest;                /* ever given out */
+    uint8_t weights_highest;                /* ever learned */
+    uint8_t weights_of[UPDATE_IDS_MAX + 1]; /* of each version that was sent */
+    uint8_t hash_of[UPDATE_IDS_MAX + 1];    /* of each committed version */
 };
 
 enum update_event_kind {
