@@ -591,7 +591,7 @@ static void believe_journals(struct update_scene *scene)
     for (unsigned i = 0; i < UPDATE_TENSORS; i++) {
         update_fill(trainer->weights, i, own[i]);
     }
-    for (uint8_t i = 0; i < UPDATE_MEMBERS_MAX; i++) {
+    for (unsigned i = 0; i < UPDATE_MEMBERS_MAX; i++) {
         uint8_t told = trainer->work.journals[i];
 
         if (told > 0 &&
