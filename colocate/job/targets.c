@@ -32,6 +32,15 @@ tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
     return status;
 }
 
+tdm_status tdm__cost_reply(tdm_call *call, const struct tdm__route *route)
+{
+    const struct tdm__reshard_cost *cost = &route->cost;
+
+    return tdm_call_reply(call, "uuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
+                          cost->edge_bytes[TDM__EDGE_SAME_NODE], (uint64_t)cost->copies_max,
+                          (uint64_t)route->windows_count, route->window_bytes_max);
+}
+
 tdm_status tdm__sent_reply(tdm_call *call, struct tdm__mover *mover,
                            uint32_t engine_ranks_count)
 {

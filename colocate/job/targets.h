@@ -12,6 +12,9 @@
  * NULL: nothing that counts. */
 tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
                              const tdm_region *region, const struct tdm__journal *journal);
+/* Answers with (bytes on the same GPU, over links, copies of an engine rank, buckets, bytes of
+ * a bucket). */
+tdm_status tdm__cost_reply(tdm_call *call, const struct tdm__route *route);
 /* Answers with what all trainer ranks have written, when every window is: (hash of the
  * contents: high, low; [journal of an engine rank that has it all …]). */
 tdm_status tdm__sent_reply(tdm_call *call, struct tdm__mover *mover,

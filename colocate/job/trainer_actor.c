@@ -380,16 +380,6 @@ static tdm_status make_mover(struct trainer *trainer, uint64_t image_bytes, bool
     return tdm__mover_create(&mover, &trainer->mover);
 }
 
-/* (bytes on the same GPU, over links, copies of an engine rank, buckets, bytes of a bucket) */
-static tdm_status reply_cost(tdm_call *call, const struct tdm__route *route)
-{
-    const struct tdm__reshard_cost *cost = &route->cost;
-
-    return tdm_call_reply(call, "uuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
-                          cost->edge_bytes[TDM__EDGE_SAME_NODE], (uint64_t)cost->copies_max,
-                          (uint64_t)route->windows_count, route->window_bytes_max);
-}
-
 /* (in place?, bytes of the weights, [layout of each engine rank …]) → what moving costs */
 static tdm_status connect(tdm_call *call, void *self)
 {
@@ -414,7 +404,7 @@ static tdm_status connect(tdm_call *call, void *self)
                                    &trainer->engine_layouts[i]));
     }
     TDM_TRY(make_mover(trainer, tdm_value_uint(tdm_value_at(arguments, 1), 0), in_place));
-    return reply_cost(call, trainer->route);
+    return tdm__cost_reply(call, trainer->route);
 }
 
 /* → where this rank's bucket is, for a mover */
