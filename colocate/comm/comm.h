@@ -46,6 +46,12 @@ struct tdm__comm {
 tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
                                struct tdm__comm **comm_out);
 
+/* Between nodes, over a mesh whose ranks are connected (colocate/comm/tcp/mesh.h), which it
+ * owns from TDM_OK on.  Larger data goes in pieces of so many bytes. */
+struct tdm__mesh;
+tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
+                              size_t piece_bytes, struct tdm__comm **comm_out);
+
 /* Over NCCL, loaded at run time.  Data may lie in host memory or on the rank's GPU. */
 struct tdm__comm_nccl_options {
     int fd; /* of the same kind of segment: ranks meet there before each call, so that one that

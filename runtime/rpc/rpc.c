@@ -50,6 +50,12 @@ tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *s
     return TDM_OK;
 }
 
+tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
+                                struct tdm__rpc **rpc_out)
+{
+    return tdm__rpc_create(loop, &like->self, like->token, rpc_out);
+}
+
 static void listener_destroy(struct listener *listener)
 {
     tdm__watch_destroy(listener->watch);

@@ -47,6 +47,9 @@ struct tdm__identity {
 /* Makes the endpoint; copies all it is given. */
 tdm_status tdm__rpc_create(struct tdm__loop *loop, const struct tdm__identity *self,
                            const uint8_t token[TDM__TOKEN_BYTES], struct tdm__rpc **rpc_out);
+/* Another endpoint of the same identity and token, on another loop. */
+tdm_status tdm__rpc_create_like(const struct tdm__rpc *like, struct tdm__loop *loop,
+                                struct tdm__rpc **rpc_out);
 /* Closes every listener and connection; calls in flight complete first with TDM_E_CLOSED. */
 void tdm__rpc_destroy(struct tdm__rpc *rpc);
 struct tdm__loop *tdm__rpc_loop(struct tdm__rpc *rpc);

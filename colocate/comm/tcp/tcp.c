@@ -1,0 +1,249 @@
+/* tcp.c - the communicator between nodes: every collective in pieces over a mesh. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
+#include "colocate/comm/reduce.h"
+#include "colocate/comm/tcp/mesh.h"
+#include "runtime/error.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct tcp_comm {
+    struct tdm__comm base;
+    struct tdm__mesh *mesh; /* owned */
+    size_t piece_bytes;
+    char *sum; /* owned: a piece of the result, */
+    char *one; /* and one of another rank's */
+};
+
+enum call_kind { BARRIER = 1, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, GATHER };
+
+static void begin(struct tcp_comm *tcp, enum call_kind kind, size_t size_bytes,
+                  uint32_t variant)
+{
+    const struct tdm__mesh_call call = {
+        .kind = (uint32_t)kind, .variant = variant, .size_bytes = size_bytes};
+
+    tdm__mesh_begin(tcp->mesh, &call);
+}
+
+static size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Rank i gets what stands i × `pitch` behind `from`. */
+static tdm_status send_all(struct tcp_comm *tcp, const char *from, size_t pitch,
+                           size_t size_bytes)
+{
+    for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
+        if (i != tcp->base.rank) {
+            TDM_TRY(tdm__mesh_send(tcp->mesh, i, from + i * pitch, size_bytes));
+        }
+    }
+    return TDM_OK;
+}
+
+/* What rank i sent goes i × `pitch` behind `into`. */
+static tdm_status receive_all(struct tcp_comm *tcp, char *into, size_t pitch, size_t size_bytes)
+{
+    for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
+        if (i != tcp->base.rank) {
+            TDM_TRY(tdm__mesh_receive(tcp->mesh, i, into + i * pitch, size_bytes));
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status tcp_barrier(struct tdm__comm *comm)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+
+    begin(tcp, BARRIER, 0, 0);
+    TDM_TRY(send_all(tcp, tcp->one, 0, 0));
+    TDM_TRY(receive_all(tcp, tcp->one, 0, 0));
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+/* ---- reductions ------------------------------------------------------------------------- */
+
+/* In the order of the ranks, so that the bits do not depend on who comes when. */
+static tdm_status reduce_piece(struct tcp_comm *tcp, const char *own, size_t count,
+                               enum tdm__element element, enum tdm_reduction reduction)
+{
+    size_t size_bytes = count * tdm__element_bytes(element);
+
+    for (uint32_t i = 0; i < tcp->base.ranks_count; i++) {
+        const char *theirs = i == tcp->base.rank ? own : tcp->one;
+
+        if (i != tcp->base.rank) {
+            TDM_TRY(tdm__mesh_receive(tcp->mesh, i, tcp->one, size_bytes));
+        }
+        if (i == 0) {
+            memcpy(tcp->sum, theirs, size_bytes);
+        } else {
+            tdm__reduce(tcp->sum, theirs, count, element, reduction);
+        }
+    }
+    return TDM_OK;
+}
+
+static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t count,
+                                 enum tdm__element element, enum tdm_reduction reduction)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    size_t unit_bytes = tdm__element_bytes(element);
+    size_t done = 0;
+
+    begin(tcp, ALL_REDUCE, count * unit_bytes,
+          (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
+    do {
+        size_t piece = smaller(count - done, tcp->piece_bytes / unit_bytes);
+        char *own = (char *)data + done * unit_bytes;
+
+        TDM_TRY(send_all(tcp, own, 0, piece * unit_bytes));
+        TDM_TRY(reduce_piece(tcp, own, piece, element, reduction));
+        memcpy(own, tcp->sum, piece * unit_bytes);
+        done += piece;
+    } while (done < count);
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, size_t count,
+                                     float *out)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    size_t done = 0;
+
+    begin(tcp, REDUCE_SCATTER, count * sizeof(float), 0);
+    do {
+        size_t piece = smaller(count - done, tcp->piece_bytes / sizeof(float));
+
+        TDM_TRY(send_all(tcp, (const char *)(in + done), count * sizeof(float),
+                         piece * sizeof(float)));
+        TDM_TRY(reduce_piece(tcp, (const char *)(in + comm->rank * count + done), piece,
+                             TDM__FLOAT, TDM_SUM));
+        memcpy(out + done, tcp->sum, piece * sizeof(float));
+        done += piece;
+    } while (done < count);
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+/* ---- moving bytes ----------------------------------------------------------------------- */
+
+static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                                 void *out)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    char *own = (char *)out + comm->rank * bytes_per_rank;
+    size_t done = 0;
+
+    begin(tcp, ALL_GATHER, bytes_per_rank, 0);
+    memmove(own, in, bytes_per_rank);
+    do {
+        size_t piece = smaller(bytes_per_rank - done, tcp->piece_bytes);
+
+        TDM_TRY(send_all(tcp, own + done, 0, piece));
+        TDM_TRY(receive_all(tcp, (char *)out + done, bytes_per_rank, piece));
+        done += piece;
+    } while (done < bytes_per_rank);
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
+                             void *out, uint32_t root)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    size_t done = 0;
+
+    begin(tcp, GATHER, bytes_per_rank, root);
+    if (comm->rank == root) {
+        memmove((char *)out + root * bytes_per_rank, in, bytes_per_rank);
+    }
+    do {
+        size_t piece = smaller(bytes_per_rank - done, tcp->piece_bytes);
+
+        TDM_TRY(comm->rank == root
+                    ? receive_all(tcp, (char *)out + done, bytes_per_rank, piece)
+                    : tdm__mesh_send(tcp->mesh, root, (const char *)in + done, piece));
+        done += piece;
+    } while (done < bytes_per_rank);
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_bytes,
+                                uint32_t root)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+    size_t done = 0;
+
+    begin(tcp, BROADCAST, size_bytes, root);
+    do {
+        size_t piece = smaller(size_bytes - done, tcp->piece_bytes);
+        char *at = (char *)data + done;
+
+        TDM_TRY(comm->rank == root ? send_all(tcp, at, 0, piece)
+                                   : tdm__mesh_receive(tcp->mesh, root, at, piece));
+        done += piece;
+    } while (done < size_bytes);
+    return tdm__mesh_finish(tcp->mesh);
+}
+
+/* ---- life ------------------------------------------------------------------------------- */
+
+static void tcp_abort(struct tdm__comm *comm)
+{
+    tdm__mesh_abort(((struct tcp_comm *)comm)->mesh);
+}
+
+static void tcp_destroy(struct tdm__comm *comm)
+{
+    struct tcp_comm *tcp = (struct tcp_comm *)comm;
+
+    tdm__mesh_destroy(tcp->mesh);
+    free(tcp->sum);
+    free(tcp->one);
+    free(tcp);
+}
+
+static const struct tdm__comm_ops tcp_ops = {.name = "tcp",
+                                             .destroy = tcp_destroy,
+                                             .abort = tcp_abort,
+                                             .barrier = tcp_barrier,
+                                             .all_reduce = tcp_all_reduce,
+                                             .all_gather = tcp_all_gather,
+                                             .reduce_scatter = tcp_reduce_scatter,
+                                             .broadcast = tcp_broadcast,
+                                             .gather = tcp_gather};
+
+tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ranks_count,
+                              size_t piece_bytes, struct tdm__comm **comm_out)
+{
+    struct tcp_comm *tcp;
+
+    if (piece_bytes < sizeof(double) || piece_bytes > TDM__MESH_PIECE_BYTES_MAX) {
+        return tdm__fail(TDM_E_INVAL, "pieces of %zu bytes, they have %zu to %d", piece_bytes,
+                         sizeof(double), TDM__MESH_PIECE_BYTES_MAX);
+    }
+    tcp = calloc(1, sizeof(*tcp));
+    if (tcp != NULL) {
+        tcp->sum = malloc(piece_bytes);
+        tcp->one = malloc(piece_bytes);
+    }
+    if (tcp == NULL || tcp->sum == NULL || tcp->one == NULL) {
+        if (tcp != NULL) {
+            free(tcp->sum);
+            free(tcp->one);
+        }
+        free(tcp);
+        return tdm__fail(TDM_E_NOMEM, "a communicator with pieces of %zu bytes", piece_bytes);
+    }
+    tcp->base.ops = &tcp_ops;
+    tcp->base.rank = rank;
+    tcp->base.ranks_count = ranks_count;
+    tcp->piece_bytes = piece_bytes;
+    tcp->mesh = mesh;
+    *comm_out = &tcp->base;
+    return TDM_OK;
+}
