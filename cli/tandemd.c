@@ -226,7 +226,7 @@ static tdm_status add_services(struct daemon *daemon)
     TDM_TRY(tdm__broker_create(daemon->options.gpus, daemon->options.gpu_bytes, &broker));
     TDM_TRY(tdm__broker_service_create(daemon->loop, broker, &blocks));
     tdm__services_add(&daemon->services, &tdm__broker_service, blocks);
-    TDM_TRY(tdm__meet_create(daemon->loop, &meet));
+    TDM_TRY(tdm__meet_create(&daemon->node, &meet));
     tdm__services_add(&daemon->services, &tdm__meet_service, meet);
     TDM_TRY(tdm__turnstile_service_create(daemon->loop, broker, &turnstile));
     tdm__services_add(&daemon->services, &tdm__turnstile_service, turnstile);

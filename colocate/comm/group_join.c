@@ -2,10 +2,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "colocate/comm/comm.h"
+#include "colocate/comm/tcp/mesh.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/rpc/rpc.h"
 
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -14,22 +18,34 @@ enum {
     GRACE_MS = 2000 /* the daemon knows who is missing: its answer should come before ours */
 };
 
-static tdm_status call_meeting(struct tdm__conn *daemon,
-                               const struct tdm_group_options *options, int64_t timeout_ms,
+/* What a member asks for, with what it left out filled in. */
+struct joining {
+    tdm_runtime *runtime;
+    const char *name;
+    uint32_t rank;
+    uint32_t ranks_count;
+    size_t slot_bytes;
+    int64_t timeout_ms;
+};
+
+/* ---- on one node ------------------------------------------------------------------------ */
+
+static tdm_status call_meeting(struct tdm__conn *daemon, const struct joining *joining,
                                int *fd_out)
 {
     struct tdm__request request = {.method = "meet.join"};
-    uint64_t slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : SLOT_BYTES_DEFAULT;
     uint32_t fds_count = 1;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "suuui", options->name, (uint64_t)options->rank,
-                      (uint64_t)options->ranks_count, slot_bytes, timeout_ms);
+    status = tdm_pack(writer, "suuui", joining->name, (uint64_t)joining->rank,
+                      (uint64_t)joining->ranks_count, (uint64_t)joining->slot_bytes,
+                      joining->timeout_ms);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
-        request.deadline_ms = tdm__deadline_in(tdm__timeout_longer(timeout_ms, GRACE_MS));
+        request.deadline_ms =
+            tdm__deadline_in(tdm__timeout_longer(joining->timeout_ms, GRACE_MS));
         status = tdm__conn_call_wait(daemon, &request, NULL, fd_out, &fds_count);
     }
     tdm_writer_destroy(writer);
@@ -39,26 +55,158 @@ static tdm_status call_meeting(struct tdm__conn *daemon,
     return status;
 }
 
+static tdm_status join_here(const struct joining *joining, struct tdm__comm **comm_out)
+{
+    struct tdm__conn *daemon;
+    tdm_status status;
+    int fd = -1;
+
+    TDM_TRY(tdm__runtime_daemon(joining->runtime, &daemon));
+    TDM_TRY(call_meeting(daemon, joining, &fd));
+    status = tdm__comm_host_open(fd, joining->rank, joining->timeout_ms, comm_out);
+    (void)close(fd);
+    return status;
+}
+
+/* ---- across nodes ----------------------------------------------------------------------- */
+
+/* The members, as they came to the meeting. */
+struct company {
+    struct tdm__id key;
+    bool together; /* on one node */
+    const char *addresses[TDM__MESH_RANKS_MAX];
+};
+
+static tdm_status read_company(const tdm_value *answer, uint32_t ranks_count,
+                               struct company *company_out)
+{
+    struct tdm_bytes key = tdm_value_bytes(tdm_value_at(answer, 0));
+    const tdm_value *members = tdm_value_at(answer, 1);
+    struct tdm_bytes first = tdm_value_bytes(tdm_value_at(tdm_value_at(members, 0), 0));
+
+    if (key.size_bytes != sizeof(company_out->key.bytes) || ranks_count > TDM__MESH_RANKS_MAX ||
+        tdm_value_count(members) != ranks_count) {
+        return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.across with %u members",
+                         tdm_value_count(members));
+    }
+    memcpy(company_out->key.bytes, key.data, key.size_bytes);
+    company_out->together = true;
+    for (uint32_t i = 0; i < ranks_count; i++) {
+        const tdm_value *member = tdm_value_at(members, i);
+        struct tdm_bytes node = tdm_value_bytes(tdm_value_at(member, 0));
+
+        company_out->addresses[i] = tdm_value_string(tdm_value_at(member, 1), "");
+        company_out->together = company_out->together && node.size_bytes == first.size_bytes &&
+                                memcmp(node.data, first.data, node.size_bytes) == 0;
+    }
+    return TDM_OK;
+}
+
+static tdm_status ask_who_comes(const struct joining *joining, const char *node_id,
+                                const char *address, tdm_document **document_out)
+{
+    struct tdm__id node;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__id_parse(node_id, &node));
+    TDM_TRY(tdm_writer_create(&writer));
+    status =
+        tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
+                 (uint64_t)joining->ranks_count, (uint64_t)joining->slot_bytes,
+                 joining->timeout_ms, address, (const void *)node.bytes, sizeof(node.bytes));
+    if (status == TDM_OK) {
+        status =
+            tdm__runtime_ask(joining->runtime, "meet.across", tdm_writer_bytes(writer),
+                             tdm__timeout_longer(joining->timeout_ms, GRACE_MS), document_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Takes the mesh on TDM_OK, unless the members are on one node. */
+static tdm_status meet_across(const struct joining *joining, const struct company *company,
+                              struct tdm__mesh *mesh, struct tdm__comm **comm_out)
+{
+    char name[TDM__ID_TEXT_BYTES + 160];
+    char key[TDM__ID_TEXT_BYTES];
+    struct joining here = *joining;
+
+    if (company->together) {
+        (void)snprintf(name, sizeof(name), "%.80s/%s", joining->name,
+                       tdm__id_text(&company->key, key));
+        here.name = name;
+        return join_here(&here, comm_out);
+    }
+    if (mesh == NULL) {
+        return tdm__fail(TDM_E_UNSUPPORTED,
+                         "members on several nodes, and this node talks to no other: start its "
+                         "daemon with --listen");
+    }
+    TDM_TRY(tdm__mesh_connect(mesh, &company->key, company->addresses));
+    return tdm__comm_tcp_open(mesh, joining->rank, joining->ranks_count, joining->slot_bytes,
+                              comm_out);
+}
+
+static tdm_status listen_for(const struct joining *joining, struct tdm__mesh **mesh_out)
+{
+    struct tdm__mesh_options options = {.like = joining->runtime->rpc,
+                                        .host = joining->runtime->listen_host,
+                                        .rank = joining->rank,
+                                        .ranks_count = joining->ranks_count,
+                                        .timeout_ms = joining->timeout_ms};
+    TDM__LOCK(joining->runtime);
+
+    *mesh_out = NULL;
+    return options.host[0] == '\0' ? TDM_OK : tdm__mesh_listen(&options, mesh_out);
+}
+
+static tdm_status join_across(const struct joining *joining, const char *node_id,
+                              struct tdm__comm **comm_out)
+{
+    struct tdm__mesh *mesh;
+    struct company company;
+    tdm_document *document;
+    tdm_status status;
+
+    TDM_TRY(listen_for(joining, &mesh));
+    status = ask_who_comes(joining, node_id, mesh == NULL ? NULL : tdm__mesh_address(mesh),
+                           &document);
+    if (status == TDM_OK) {
+        status = read_company(tdm_document_root(document), joining->ranks_count, &company);
+        if (status == TDM_OK) {
+            status = meet_across(joining, &company, mesh, comm_out);
+        }
+        tdm_document_destroy(document);
+    }
+    if (status != TDM_OK || company.together) {
+        tdm__mesh_destroy(mesh);
+    }
+    return status;
+}
+
+/* ---- both ------------------------------------------------------------------------------- */
+
 tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *options,
                           tdm_group **group_out)
 {
-    int64_t timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
-    struct tdm__conn *daemon;
+    const struct joining joining = {
+        .runtime = runtime,
+        .name = options->name,
+        .rank = options->rank,
+        .ranks_count = options->ranks_count,
+        .slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : SLOT_BYTES_DEFAULT,
+        .timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT};
     struct tdm__comm *comm = NULL;
     tdm_status status;
-    int fd = -1;
 
     if (options->name == NULL || options->name[0] == '\0') {
         return tdm__fail(TDM_E_INVAL, "a group needs a name");
     }
-    TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
-    TDM_TRY(tdm__wrap(call_meeting(daemon, options, timeout_ms, &fd), "group %s: rank %u of %u",
-                      options->name, options->rank, options->ranks_count));
-    status = tdm__comm_host_open(fd, options->rank, timeout_ms, &comm);
-    (void)close(fd);
-    if (status != TDM_OK) {
-        return status;
-    }
+    status = options->node_id == NULL ? join_here(&joining, &comm)
+                                      : join_across(&joining, options->node_id, &comm);
+    TDM_TRY(tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,
+                      options->ranks_count));
     status = tdm__group_wrap(comm, group_out);
     if (status != TDM_OK) {
         comm->ops->destroy(comm);

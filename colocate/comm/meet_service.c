@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/meet_service.h"
 
+#include "actors/node/node.h"
 #include "colocate/comm/host/segment.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -12,11 +13,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 128, MEETINGS_MAX = 1024 };
+enum { NAME_BYTES = 128, MEETINGS_MAX = 1024, ADDRESS_BYTES = 128, GRACE_MS = 1000 };
 
 struct member {
     struct tdm__id peer;            /* none: has not come, or is gone */
     struct tdm__incoming *incoming; /* to be answered; NULL once it is */
+    struct tdm__id node;            /* both: of a meeting across nodes */
+    char address[ADDRESS_BYTES];
 };
 
 /* First a meeting that waits for its members, then (segment set) a group in being, kept for as
@@ -24,6 +27,7 @@ struct member {
 struct meeting {
     struct meeting *next;
     char name[NAME_BYTES];
+    bool across; /* members are on any node; what becomes of them is not known here */
     struct tdm__segment_options options;
     int64_t deadline_ms;          /* of whoever came with the least time */
     struct tdm__segment *segment; /* owned; the header only */
@@ -31,6 +35,7 @@ struct meeting {
 };
 
 struct service {
+    struct tdm__node *node;   /* borrowed */
     struct tdm__timer *timer; /* owned: the next deadline of a meeting */
     struct meeting *meetings;
     uint32_t meetings_count;
@@ -42,6 +47,10 @@ struct joining {
     uint32_t rank;
     struct tdm__segment_options options;
     int64_t deadline_ms;
+    bool across;
+    struct tdm__id peer;
+    struct tdm__id node;
+    const char *address;
 };
 
 /* ---- meetings --------------------------------------------------------------------------- */
@@ -127,11 +136,13 @@ static void on_deadline(void *arg)
     set_timer(service);
 }
 
-static struct meeting *find_waiting(const struct service *service, const char *name)
+static struct meeting *find_waiting(const struct service *service, const char *name,
+                                    bool across)
 {
     for (struct meeting *meeting = service->meetings; meeting != NULL;
          meeting = meeting->next) {
-        if (meeting->segment == NULL && strcmp(meeting->name, name) == 0) {
+        if (meeting->segment == NULL && meeting->across == across &&
+            strcmp(meeting->name, name) == 0) {
             return meeting;
         }
     }
@@ -140,17 +151,10 @@ static struct meeting *find_waiting(const struct service *service, const char *n
 
 /* ---- joining ---------------------------------------------------------------------------- */
 
-static tdm_status read_joining(struct tdm__incoming *incoming, struct joining *joining_out)
+static tdm_status check_shape(struct joining *joining, uint64_t rank, uint64_t ranks_count)
 {
-    uint64_t rank;
-    uint64_t ranks_count;
-    uint64_t slot_bytes;
-    int64_t timeout_ms;
-
-    TDM_TRY(tdm__incoming_unpack(incoming, "suuui", &joining_out->name, &rank, &ranks_count,
-                                 &slot_bytes, &timeout_ms));
-    if (joining_out->name == NULL || joining_out->name[0] == '\0' ||
-        strlen(joining_out->name) >= NAME_BYTES) {
+    if (joining->name == NULL || joining->name[0] == '\0' ||
+        strlen(joining->name) >= NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a group's name has 1 to %d bytes", NAME_BYTES - 1);
     }
     if (ranks_count == 0 || ranks_count > TDM__RANKS_MAX || rank >= ranks_count) {
@@ -158,10 +162,25 @@ static tdm_status read_joining(struct tdm__incoming *incoming, struct joining *j
                          (unsigned long long)rank, (unsigned long long)ranks_count,
                          TDM__RANKS_MAX);
     }
-    joining_out->rank = (uint32_t)rank;
-    joining_out->options.ranks_count = (uint32_t)ranks_count;
-    joining_out->options.slot_bytes = (size_t)slot_bytes;
-    joining_out->deadline_ms = tdm__deadline_in(timeout_ms);
+    joining->rank = (uint32_t)rank;
+    joining->options.ranks_count = (uint32_t)ranks_count;
+    return TDM_OK;
+}
+
+static tdm_status read_joining(struct tdm__incoming *incoming, struct joining *joining_out)
+{
+    struct joining joining = {.peer = tdm__incoming_peer(incoming)->id};
+    uint64_t rank;
+    uint64_t ranks_count;
+    uint64_t slot_bytes;
+    int64_t timeout_ms;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "suuui", &joining.name, &rank, &ranks_count,
+                                 &slot_bytes, &timeout_ms));
+    joining.options.slot_bytes = (size_t)slot_bytes;
+    joining.deadline_ms = tdm__deadline_in(timeout_ms);
+    TDM_TRY(check_shape(&joining, rank, ranks_count));
+    *joining_out = joining;
     return TDM_OK;
 }
 
@@ -192,6 +211,7 @@ static tdm_status start_meeting(struct service *service, const struct joining *j
         return tdm__fail(TDM_E_NOMEM, "meeting %s", joining->name);
     }
     (void)snprintf(meeting->name, sizeof(meeting->name), "%s", joining->name);
+    meeting->across = joining->across;
     meeting->options = joining->options;
     meeting->deadline_ms = TDM__NEVER;
     meeting->next = service->meetings;
@@ -201,8 +221,7 @@ static tdm_status start_meeting(struct service *service, const struct joining *j
     return TDM_OK;
 }
 
-static tdm_status check_joining(const struct meeting *meeting, const struct joining *joining,
-                                const struct tdm__id *peer)
+static tdm_status check_joining(const struct meeting *meeting, const struct joining *joining)
 {
     const struct member *member;
 
@@ -216,7 +235,7 @@ static tdm_status check_joining(const struct meeting *meeting, const struct join
                          meeting->options.slot_bytes);
     }
     member = &meeting->members[joining->rank];
-    if (member->incoming != NULL && !tdm__id_equal(&member->peer, peer)) {
+    if (member->incoming != NULL && !tdm__id_equal(&member->peer, &joining->peer)) {
         return tdm__fail(TDM_E_EXISTS, "group %s has a rank %u already: %s", joining->name,
                          joining->rank, tdm__incoming_peer(member->incoming)->name);
     }
@@ -231,6 +250,51 @@ static bool is_complete(const struct meeting *meeting)
         }
     }
     return true;
+}
+
+static void answer_all(struct meeting *meeting, tdm_writer *writer, const int *fd)
+{
+    for (uint32_t i = 0; i < meeting->options.ranks_count; i++) {
+        tdm__incoming_reply(meeting->members[i].incoming, tdm_writer_bytes(writer), fd,
+                            fd == NULL ? 0 : 1);
+        meeting->members[i].incoming = NULL;
+    }
+}
+
+static tdm_status introduce(const struct meeting *meeting, tdm_writer *writer)
+{
+    struct tdm__id key;
+
+    TDM_TRY(tdm__id_make(&key));
+    tdm_write_array(writer, 2);
+    tdm_write_bytes(writer, key.bytes, sizeof(key.bytes));
+    tdm_write_array(writer, meeting->options.ranks_count);
+    for (uint32_t i = 0; i < meeting->options.ranks_count; i++) {
+        const struct member *member = &meeting->members[i];
+
+        tdm_write_array(writer, 2);
+        tdm_write_bytes(writer, member->node.bytes, sizeof(member->node.bytes));
+        tdm_write_string(writer, member->address);
+    }
+    return tdm_writer_status(writer);
+}
+
+/* Members hear of one another, and look after their group themselves. */
+static void form_across(struct service *service, struct meeting *meeting)
+{
+    tdm_writer *writer = NULL;
+    tdm_status status = tdm_writer_create(&writer);
+
+    if (status == TDM_OK) {
+        status = introduce(meeting, writer);
+    }
+    if (status != TDM_OK) {
+        dissolve(service, meeting, status, tdm_error_detail());
+    } else {
+        answer_all(meeting, writer, NULL);
+        remove_meeting(service, meeting);
+    }
+    tdm_writer_destroy(writer);
 }
 
 static void form_group(struct service *service, struct meeting *meeting)
@@ -253,10 +317,7 @@ static void form_group(struct service *service, struct meeting *meeting)
     if (status != TDM_OK) {
         dissolve(service, meeting, status, tdm_error_detail());
     } else {
-        for (uint32_t i = 0; i < meeting->options.ranks_count; i++) {
-            tdm__incoming_reply(meeting->members[i].incoming, tdm_writer_bytes(writer), &fd, 1);
-            meeting->members[i].incoming = NULL;
-        }
+        answer_all(meeting, writer, &fd);
     }
     tdm_writer_destroy(writer);
     if (fd >= 0) {
@@ -265,46 +326,153 @@ static void form_group(struct service *service, struct meeting *meeting)
 }
 
 /* Keeps `incoming` on TDM_OK, to be answered with the others. */
-static tdm_status join(struct service *service, struct tdm__incoming *incoming)
+static tdm_status join(struct service *service, struct tdm__incoming *incoming,
+                       const struct joining *joining)
 {
-    const struct tdm__id *peer = &tdm__incoming_peer(incoming)->id;
-    struct meeting *meeting;
+    struct meeting *meeting = find_waiting(service, joining->name, joining->across);
     struct member *member;
-    struct joining joining;
 
-    TDM_TRY(read_joining(incoming, &joining));
-    meeting = find_waiting(service, joining.name);
     if (meeting == NULL) {
-        TDM_TRY(start_meeting(service, &joining, &meeting));
+        TDM_TRY(start_meeting(service, joining, &meeting));
     }
-    TDM_TRY(check_joining(meeting, &joining, peer));
-    member = &meeting->members[joining.rank];
+    TDM_TRY(check_joining(meeting, joining));
+    member = &meeting->members[joining->rank];
     if (member->incoming != NULL) {
         tdm__incoming_fail(member->incoming, TDM_E_CANCELED, "the same rank joined once more");
     }
-    member->peer = *peer;
+    member->peer = joining->peer;
     member->incoming = incoming;
-    if (joining.deadline_ms < meeting->deadline_ms) {
-        meeting->deadline_ms = joining.deadline_ms;
+    member->node = joining->node;
+    (void)snprintf(member->address, sizeof(member->address), "%s",
+                   joining->address == NULL ? "" : joining->address);
+    if (joining->deadline_ms < meeting->deadline_ms) {
+        meeting->deadline_ms = joining->deadline_ms;
     }
     if (is_complete(meeting)) {
-        form_group(service, meeting);
+        if (meeting->across) {
+            form_across(service, meeting);
+        } else {
+            form_group(service, meeting);
+        }
     }
     set_timer(service);
     return TDM_OK;
+}
+
+static tdm_status serve_join(struct service *service, struct tdm__incoming *incoming)
+{
+    struct joining joining;
+
+    TDM_TRY(read_joining(incoming, &joining));
+    return join(service, incoming, &joining);
+}
+
+/* ---- across nodes ----------------------------------------------------------------------- */
+
+/* What both methods have in common, and an id: of the node to meet on, or of the member. */
+static tdm_status read_across(struct tdm__incoming *incoming, struct joining *joining,
+                              int64_t *timeout_ms_out, struct tdm__id *id_out)
+{
+    const void *id;
+    size_t id_bytes;
+    uint64_t rank;
+    uint64_t ranks_count;
+    uint64_t slot_bytes;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "suuuisb", &joining->name, &rank, &ranks_count,
+                                 &slot_bytes, timeout_ms_out, &joining->address, &id,
+                                 &id_bytes));
+    if (id_bytes != sizeof(id_out->bytes) ||
+        (joining->address != NULL && strlen(joining->address) >= ADDRESS_BYTES)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, or an address too long",
+                         id_bytes);
+    }
+    memcpy(id_out->bytes, id, id_bytes);
+    joining->across = true;
+    joining->options.slot_bytes = (size_t)slot_bytes;
+    joining->deadline_ms = tdm__deadline_in(*timeout_ms_out);
+    return check_shape(joining, rank, ranks_count);
+}
+
+static void on_answered_there(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__incoming *incoming = arg;
+
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(incoming, reply->status, reply->detail);
+    }
+}
+
+static tdm_status pass_on(struct service *service, struct tdm__incoming *incoming,
+                          const struct joining *joining, const struct tdm__id *where,
+                          int64_t timeout_ms)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
+                      (uint64_t)joining->options.ranks_count,
+                      (uint64_t)joining->options.slot_bytes, timeout_ms, joining->address,
+                      (const void *)joining->peer.bytes, sizeof(joining->peer.bytes));
+    if (status == TDM_OK) {
+        tdm__node_forward(service->node, where, "meet.far", tdm_writer_bytes(writer),
+                          tdm__deadline_in(tdm__timeout_longer(timeout_ms, GRACE_MS)),
+                          on_answered_there, incoming);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* Of a process of this node, which says where to meet. */
+static tdm_status serve_across(struct service *service, struct tdm__incoming *incoming)
+{
+    const struct tdm__id *here = &service->node->record.id;
+    struct joining joining = {.peer = tdm__incoming_peer(incoming)->id, .node = *here};
+    struct tdm__id where;
+    int64_t timeout_ms;
+
+    TDM_TRY(read_across(incoming, &joining, &timeout_ms, &where));
+    return tdm__id_equal(&where, here)
+               ? join(service, incoming, &joining)
+               : pass_on(service, incoming, &joining, &where, timeout_ms);
+}
+
+/* Of a process of another node, whose daemon says which. */
+static tdm_status serve_far(struct service *service, struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *daemon = tdm__incoming_peer(incoming);
+    struct joining joining = {.node = daemon->id};
+    struct tdm__id member;
+    int64_t timeout_ms;
+
+    if (daemon->kind != TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "meet.far is between daemons");
+    }
+    TDM_TRY(read_across(incoming, &joining, &timeout_ms, &member));
+    joining.peer = member;
+    return join(service, incoming, &joining);
 }
 
 /* ---- the service ------------------------------------------------------------------------ */
 
 static void serve(void *self, struct tdm__incoming *incoming)
 {
-    tdm_status status;
+    static const struct {
+        const char *method;
+        tdm_status (*fn)(struct service *service, struct tdm__incoming *incoming);
+    } methods[] = {
+        {"meet.join", serve_join}, {"meet.across", serve_across}, {"meet.far", serve_far}};
+    tdm_status status =
+        tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
 
-    if (strcmp(tdm__incoming_method(incoming), "meet.join") == 0) {
-        status = join(self, incoming);
-    } else {
-        status =
-            tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
+            status = methods[i].fn(self, incoming);
+            break;
+        }
     }
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
@@ -358,7 +526,7 @@ static void destroy(void *self)
 const struct tdm__service_ops tdm__meet_service = {
     .prefix = "meet", .serve = serve, .peer_gone = peer_gone, .destroy = destroy};
 
-tdm_status tdm__meet_create(struct tdm__loop *loop, void **self_out)
+tdm_status tdm__meet_create(struct tdm__node *node, void **self_out)
 {
     struct service *service = calloc(1, sizeof(*service));
     tdm_status status;
@@ -366,7 +534,8 @@ tdm_status tdm__meet_create(struct tdm__loop *loop, void **self_out)
     if (service == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the meeting place");
     }
-    status = tdm__timer_create(loop, on_deadline, service, &service->timer);
+    service->node = node;
+    status = tdm__timer_create(node->loop, on_deadline, service, &service->timer);
     if (status != TDM_OK) {
         free(service);
         return status;

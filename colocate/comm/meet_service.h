@@ -9,13 +9,22 @@
 /*   method      arguments                                             reply
  *   meet.join   name s, rank u, ranks_count u, slot_bytes u,          generation u, the segment
  *               timeout_ms i
+ *   meet.across name s, rank u, ranks_count u, slot_bytes u,          key b, [(node b,
+ *               timeout_ms i, own address s or nil, the node b        address s) …]
+ *               to meet on
+ *   meet.far    the same from that node's daemon, with the member's   the same
+ *               id in place of the node
  *
  * All members are answered when the last has come, and the name is free again; or, at the
  * first one's deadline, all who came are told who did not (TDM_E_TIMEOUT).  A member that
- * dies before is out of the meeting; one that dies after ends the group for the others. */
+ * dies before is out of the meeting; one that dies after ends the group for the others.
+ *
+ * Members of a meeting across nodes hear of one another and connect among themselves, or join
+ * once more, by that key, where all are on one node after all. */
 extern const struct tdm__service_ops tdm__meet_service;
 
-/* The service's `self`. */
-tdm_status tdm__meet_create(struct tdm__loop *loop, void **self_out);
+/* The service's `self`.  By the time it serves, the node has its loop and its other nodes. */
+struct tdm__node;
+tdm_status tdm__meet_create(struct tdm__node *node, void **self_out);
 
 #endif

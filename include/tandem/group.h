@@ -24,6 +24,10 @@ struct tdm_group_options {
     uint32_t ranks_count;
     size_t slot_bytes;  /* staging per rank; larger data goes in pieces; 0: 1 MiB */
     int64_t timeout_ms; /* of every call, this one included; 0: 60,000 */
+    /* NULL: all members are on this node.  Else the id of a node, the same for all members,
+     * whose daemon they meet at, wherever they are: shared memory where they are on one node,
+     * TCP else.  The name is then unique on that node. */
+    const char *node_id;
 };
 
 /* Meets the other members; blocks until all have come. */

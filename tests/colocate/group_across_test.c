@@ -1,0 +1,256 @@
+/* group_across_test.c - actors on two nodes meet, exchange data, and learn who of them died. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
+#include "tests/support/one_node.h"
+#include "tests/support/two_nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) tried((x), #x, __LINE__)
+
+enum { MEMBERS = 4, CALL_MS = 20000, BYTES = 3000000 };
+
+/* ---- the actor: one member of one group ------------------------------------------------- */
+
+struct member {
+    tdm_group *group;
+};
+
+/* (name, rank, how many, node to meet on, timeout) → what it goes over */
+static tdm_status member_join(tdm_call *call, void *self)
+{
+    struct member *member = self;
+    struct tdm_group_options options = {.slot_bytes = 65536};
+    uint64_t rank;
+    uint64_t ranks_count;
+
+    TDM_TRY(tdm_call_unpack(call, "suusi", &options.name, &rank, &ranks_count, &options.node_id,
+                            &options.timeout_ms));
+    options.rank = (uint32_t)rank;
+    options.ranks_count = (uint32_t)ranks_count;
+    tdm_group_leave(member->group);
+    member->group = NULL;
+    TDM_TRY(tdm_group_join(tdm_runtime_current(), &options, &member->group));
+    return tdm_call_reply(call, "s", tdm__group_comm(member->group)->ops->name);
+}
+
+/* Larger than a piece, and than what a socket takes at once. */
+static tdm_status member_exchange(tdm_call *call, void *self)
+{
+    struct member *member = self;
+    uint32_t ranks_count = tdm_group_ranks_count(member->group);
+    uint32_t rank = tdm_group_rank(member->group);
+    unsigned char *all = malloc((size_t)ranks_count * BYTES);
+    float sum = (float)rank;
+    tdm_status status;
+
+    (void)call;
+    memset(all + (size_t)rank * BYTES, (int)rank + 1, BYTES);
+    status = tdm_group_all_gather(member->group, all + (size_t)rank * BYTES, BYTES, all);
+    for (size_t i = 0; i < (size_t)ranks_count * BYTES && status == TDM_OK; i += 997) {
+        status = all[i] == i / BYTES + 1 ? TDM_OK : tdm_fail(TDM_E_METHOD, "byte %zu", i);
+    }
+    free(all);
+    TDM_TRY(status);
+    TDM_TRY(tdm_group_all_reduce(member->group, &sum, 1, TDM_SUM));
+    return sum == (float)(ranks_count * (ranks_count - 1) / 2)
+               ? TDM_OK
+               : tdm_fail(TDM_E_METHOD, "a sum of %g", (double)sum);
+}
+
+static tdm_status member_barrier(tdm_call *call, void *self)
+{
+    struct member *member = self;
+
+    (void)call;
+    return tdm_group_barrier(member->group);
+}
+
+static void member_end(void *self)
+{
+    struct member *member = self;
+
+    tdm_group_leave(member->group);
+}
+
+TDM_ACTOR_CLASS(far_member, .state_bytes = sizeof(struct member), .destruct = member_end,
+                .methods = {{"join", member_join},
+                            {"exchange", member_exchange},
+                            {"barrier", member_barrier}});
+
+/* ---- the driver ------------------------------------------------------------------------- */
+
+static struct two_nodes cluster;
+static tdm_runtime *runtime; /* a driver of the first */
+
+static void tried(tdm_status status, const char *what, int line)
+{
+    if (status != TDM_OK) {
+        fail_msg("line %d: %s: %s: %s", line, what, tdm_strerror(status), tdm_error_detail());
+    }
+}
+
+static tdm_actor *member_on(const char *label)
+{
+    const struct tdm_actor_options options = {.labels = {label}};
+    tdm_actor *actor;
+
+    TRY(tdm_actor_create(runtime, "far_member", &options, &actor, ""));
+    TRY(tdm_actor_wait_ready(actor, CALL_MS));
+    return actor;
+}
+
+static void dismiss(tdm_actor **members, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(tdm_actor_kill(members[i], CALL_MS));
+        tdm_actor_destroy(members[i]);
+    }
+}
+
+static void join_all(tdm_actor **members, uint32_t count, const char *node_id,
+                     const char *wanted)
+{
+    tdm_ref *refs[MEMBERS];
+
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(tdm_actor_call(members[i], "join", &refs[i], "suusi", "far", (uint64_t)i,
+                           (uint64_t)count, node_id, (int64_t)CALL_MS));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const char *name;
+
+        TRY(tdm_get(refs[i], CALL_MS, "s", &name));
+        assert_string_equal(name, wanted);
+        tdm_ref_release(refs[i]);
+    }
+}
+
+static void exchange_all(tdm_actor **members, uint32_t count)
+{
+    tdm_ref *refs[MEMBERS];
+    const tdm_value *value;
+
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(tdm_actor_call(members[i], "exchange", &refs[i], ""));
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TRY(tdm_get_value(refs[i], CALL_MS, &value));
+        tdm_ref_release(refs[i]);
+    }
+}
+
+static void node_of(tdm_actor *actor, char node_id[33])
+{
+    struct tdm_actor_info info;
+
+    tdm_actor_describe(actor, &info);
+    (void)snprintf(node_id, 33, "%s", info.node_id);
+}
+
+static void actors_on_two_nodes_meet_on_either(void **state)
+{
+    tdm_actor *members[MEMBERS];
+    char node_id[33];
+
+    (void)state;
+    for (uint32_t i = 0; i < MEMBERS; i++) {
+        members[i] = member_on(i % 2 == 0 ? "side=first" : "side=second");
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        node_of(members[i], node_id);
+        join_all(members, MEMBERS, node_id, "tcp");
+        exchange_all(members, MEMBERS);
+    }
+    dismiss(members, MEMBERS);
+}
+
+static void those_on_one_node_share_memory_wherever_they_met(void **state)
+{
+    tdm_actor *members[3];
+    char node_id[33];
+
+    (void)state;
+    members[0] = member_on("side=second");
+    members[1] = member_on("side=second");
+    members[2] = member_on("side=first");
+    node_of(members[2], node_id);
+    join_all(members, 2, node_id, "host");
+    exchange_all(members, 2);
+    dismiss(members, 3);
+}
+
+static void the_death_of_one_aborts_the_others_on_all_nodes(void **state)
+{
+    tdm_actor *members[3];
+    tdm_ref *refs[2];
+    char node_id[33];
+
+    (void)state;
+    members[0] = member_on("side=first");
+    members[1] = member_on("side=second");
+    members[2] = member_on("side=second");
+    node_of(members[0], node_id);
+    join_all(members, 3, node_id, "tcp");
+    for (uint32_t i = 0; i < 2; i++) {
+        TRY(tdm_actor_call(members[i], "barrier", &refs[i], ""));
+    }
+    one_node_shoot(members[2]);
+    for (uint32_t i = 0; i < 2; i++) {
+        const tdm_value *value;
+
+        assert_int_equal(tdm_get_value(refs[i], CALL_MS, &value), TDM_E_ABORTED);
+        assert_non_null(strstr(tdm_error_detail(), "rank 2 of 3"));
+        tdm_ref_release(refs[i]);
+    }
+    dismiss(members, 3);
+}
+
+static void who_does_not_come_is_named_on_the_other_node(void **state)
+{
+    tdm_actor *here = member_on("side=first");
+    tdm_actor *there = member_on("side=second");
+    const tdm_value *value;
+    char node_id[33];
+    tdm_ref *ref;
+
+    (void)state;
+    node_of(here, node_id);
+    TRY(tdm_actor_call(there, "join", &ref, "suusi", "lonely", (uint64_t)0, (uint64_t)2,
+                       node_id, (int64_t)300));
+    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "did not come in time: rank 1"));
+    tdm_ref_release(ref);
+    TRY(tdm_actor_call(there, "join", &ref, "suusi", "lonely", (uint64_t)0, (uint64_t)2,
+                       "00000000000000000000000000000001", (int64_t)5000));
+    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_NODE_LOST);
+    tdm_ref_release(ref);
+    dismiss(&here, 1);
+    dismiss(&there, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(actors_on_two_nodes_meet_on_either),
+        cmocka_unit_test(those_on_one_node_share_memory_wherever_they_met),
+        cmocka_unit_test(the_death_of_one_aborts_the_others_on_all_nodes),
+        cmocka_unit_test(who_does_not_come_is_named_on_the_other_node),
+    };
+    int failed;
+
+    runtime = two_nodes_join(&cluster);
+    if (runtime == NULL) {
+        return 1;
+    }
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return failed + two_nodes_leave(&cluster, runtime);
+}
