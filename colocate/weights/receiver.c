@@ -316,12 +316,14 @@ static tdm_status open_source(struct tdm__receiver *receiver,
     return open_storage(receiver, &handles->storages[0], source_out);
 }
 
+/* `source` NULL: where the storage says. */
 static tdm_status stage_parts(struct tdm__receiver *receiver,
-                              const struct tdm__handles *handles)
+                              const struct tdm__handles *handles, const char *source)
 {
     const struct tdm__receiver_options *options = &receiver->options;
     struct tdm__parts_stage stage = {.device = tdm__regions_device(options->regions),
                                      .handles = handles,
+                                     .source = source,
                                      .image = tdm_region_address(receiver->shadow),
                                      .verify = options->verify};
 
@@ -331,7 +333,9 @@ static tdm_status stage_parts(struct tdm__receiver *receiver,
     if (receiver->parts == NULL) {
         return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
     }
-    TDM_TRY(open_source(receiver, handles, &stage.source));
+    if (source == NULL) {
+        TDM_TRY(open_source(receiver, handles, &stage.source));
+    }
     receiver->by_parts = true;
     return tdm__parts_stage(receiver->parts, &stage);
 }
@@ -376,7 +380,7 @@ static tdm_status stage_decoded(struct tdm__receiver *receiver,
     TDM_TRY(need_shadow(receiver));
     TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
     if ((handles->tensors[0].flags & TDM__TENSOR_PART) != 0) {
-        return stage_parts(receiver, handles);
+        return stage_parts(receiver, handles, NULL);
     }
     if (handles->header.tensors_count > receiver->options.manifest->tensors_count) {
         return tdm__fail(TDM_E_PROTOCOL, "a bucket of %u tensors, the model has %u",
@@ -419,6 +423,54 @@ tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes 
     TDM_TRY(tdm__handles_decode(bytes, &handles));
     receiver->staged_bytes = bytes_of(&handles);
     status = stage_decoded(receiver, &handles);
+    tdm__handles_fini(&handles);
+    return status;
+}
+
+/* What parts reach to in the storage that they lie in. */
+static uint64_t end_of_parts(const struct tdm__handles *handles)
+{
+    uint64_t end = 0;
+
+    for (uint32_t i = 0; i < handles->header.tensors_count; i++) {
+        const struct tdm__tensor_record *record = &handles->tensors[i];
+        uint64_t elements = (record->shape[0] - 1) * record->stride[0] + record->shape[1];
+        uint64_t record_end =
+            (record->offset + elements) * tdm_dtype_bytes((enum tdm_dtype)record->dtype);
+
+        end = record_end > end ? record_end : end;
+    }
+    return end;
+}
+
+static tdm_status stage_decoded_from(struct tdm__receiver *receiver,
+                                     const struct tdm__handles *handles, const char *source,
+                                     size_t source_bytes)
+{
+    if (handles->header.storages_count != 1 || handles->header.tensors_count == 0 ||
+        (handles->tensors[0].flags & TDM__TENSOR_PART) == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%u tensors in %u storages, where parts in one come",
+                         handles->header.tensors_count, handles->header.storages_count);
+    }
+    TDM_TRY(tdm__handles_check_manifest(handles, receiver->options.manifest));
+    if (end_of_parts(handles) > source_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL, "parts up to byte %llu of a bucket of %zu",
+                         (unsigned long long)end_of_parts(handles), source_bytes);
+    }
+    TDM_TRY(need_shadow(receiver));
+    TDM_TRY(enter_update(receiver, &handles->header.update, handles->header.epoch));
+    return stage_parts(receiver, handles, source);
+}
+
+tdm_status tdm__receiver_stage_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
+                                    const char *source, size_t source_bytes)
+{
+    struct tdm__handles handles;
+    tdm_status status;
+
+    TDM_TRY(tdm__handles_decode(bytes, &handles));
+    receiver->staged_bytes = bytes_of(&handles);
+    status = stage_decoded_from(receiver, &handles, source, source_bytes);
     tdm__handles_fini(&handles);
     return status;
 }

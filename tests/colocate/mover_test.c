@@ -137,6 +137,55 @@ BOTH_WAYS(contents_do_not_depend_on_who_is_there)
 
 /* ---- one way only ----------------------------------------------------------------------- */
 
+/* What lies in the bucket, as it comes to an engine that cannot map it. */
+static tdm_status stage_sent(struct movers *m, uint32_t window, size_t flipped,
+                             size_t come_bytes)
+{
+    const tdm_region *bucket = written(m);
+    char *copy = malloc(tdm_region_size(bucket));
+    struct tdm_bytes bytes;
+    tdm_status status;
+
+    assert_non_null(copy);
+    memcpy(copy, tdm_region_address(bucket), tdm_region_size(bucket));
+    copy[flipped] = (char)(copy[flipped] ^ (flipped > 0 ? 0x10 : 0));
+    TRY(tdm__mover_describe(m->movers[0], &m->world->update, m->world->epoch, window, 0,
+                            &bytes));
+    status = bytes.size_bytes == 0
+                 ? TDM_OK
+                 : tdm__receiver_stage_from(m->world->receiver, bytes, copy, come_bytes);
+    free(copy);
+    return status;
+}
+
+static void parts_that_were_sent_arrive_too(void **state)
+{
+    struct movers *m = movers_open(false, TDM__VERIFY_FULL);
+    size_t all_bytes = tdm_region_size(written(m));
+
+    (void)state;
+    begin(m);
+    for (uint32_t i = 0; i < m->route->windows_count; i++) {
+        write_all(m, i);
+        if (i == 0) {
+            assert_int_equal(stage_sent(m, i, 0, 8), TDM_E_PROTOCOL);
+            assert_told("of a bucket of 8");
+        }
+        TRY(stage_sent(m, i, 0, all_bytes));
+    }
+    end(m);
+    TRY(tdm__receiver_prepare_parts(m->world->receiver, &m->world->update));
+    TRY(tdm__receiver_flip(m->world->receiver, &m->world->update));
+    assert_true(serves_truth(m));
+    TRY(tdm__mover_pause(m->movers[0]));
+    begin(m);
+    write_all(m, 0);
+    assert_int_equal(stage_sent(m, 0, GAP_BYTES + 5, all_bytes), TDM_E_CHECKSUM);
+    assert_told("tensor embed: ");
+    give_up(m);
+    movers_close(m);
+}
+
 static void a_target_that_is_none_is_refused_and_leaves_nothing(void **state)
 {
     struct movers *m = movers_open(true, TDM__VERIFY_FULL);
@@ -289,6 +338,7 @@ static int run_here(const char *device)
         cmocka_unit_test(contents_are_the_bytes_alone_by_copy),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_in_place),
         cmocka_unit_test(contents_do_not_depend_on_who_is_there_by_copy),
+        cmocka_unit_test(parts_that_were_sent_arrive_too),
         cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
         cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
         cmocka_unit_test(samples_are_of_everything_in_the_end),

@@ -99,6 +99,20 @@ static void every_rank_of_the_trainers_shows_the_same_bucket(void **state)
     assert_true(weight_world_serves_truth(world));
 }
 
+static void whole_tensors_are_not_taken_from_memory_that_was_sent(void **state)
+{
+    struct weight_world *world = *state;
+    static const char sent[64];
+
+    weight_world_begin(world);
+    TRY(weight_world_fill(world, 0));
+    assert_int_equal(tdm__receiver_stage_from(world->receiver,
+                                              weight_world_describe(world, 1, 0), sent,
+                                              sizeof(sent)),
+                     TDM_E_PROTOCOL);
+    TRY(tdm__receiver_stage(world->receiver, weight_world_describe(world, 1, 0)));
+}
+
 static void paused_weights_are_read_from_their_host_copies(void **state)
 {
     struct weight_world *world = *state;
@@ -619,6 +633,7 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         EACH(every_tensor_arrives_byte_for_byte),
         EACH(every_rank_of_the_trainers_shows_the_same_bucket),
+        EACH(whole_tensors_are_not_taken_from_memory_that_was_sent),
         EACH(paused_weights_are_read_from_their_host_copies),
         EACH(update_follows_update_at_the_same_address),
         EACH(the_vote_is_the_bytes_alone),
