@@ -1,8 +1,8 @@
-/* comm_tcp_test.c - the communicator between nodes: what all promise, losses, strangers. */
+/* comm_tcp_test.c - the communicator between nodes: what all promise, members that are lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/comm/tcp/mesh.h"
 #include "runtime/clock.h"
 #include "tests/conformance/comm_suite.h"
+#include "tests/support/mesh_world.h"
 
 #include <semaphore.h>
 #include <setjmp.h>
@@ -19,7 +19,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS_MAX = 4, SOON_MS = 20000 };
+enum { RANKS_MAX = 4 };
 
 /* What the daemons do elsewhere: ranks leave their addresses, and wait for the others'. */
 struct meeting {
@@ -30,7 +30,6 @@ struct meeting {
 };
 
 static const struct tdm__id group_key = {{7}};
-static const uint8_t cluster_token[TDM__TOKEN_BYTES] = {1, 2, 3};
 
 static struct meeting *map_meeting(int fd)
 {
@@ -56,30 +55,6 @@ static int make_meeting(uint32_t ranks_count, size_t slot_bytes)
     return fd;
 }
 
-static tdm_status listen_as(uint32_t rank, uint32_t ranks_count, int64_t timeout_ms,
-                            const uint8_t *token, struct tdm__mesh **mesh_out)
-{
-    const struct tdm__identity self = {
-        .kind = TDM__PEER_WORKER, .pid = getpid(), .name = "member"};
-    struct tdm__mesh_options options = {.host = "127.0.0.1",
-                                        .rank = rank,
-                                        .ranks_count = ranks_count,
-                                        .timeout_ms = timeout_ms};
-    struct tdm__loop *loop;
-    struct tdm__rpc *like;
-    tdm_status status;
-
-    if (tdm__loop_create(&loop) != TDM_OK ||
-        tdm__rpc_create(loop, &self, token, &like) != TDM_OK) {
-        return TDM_E_NOMEM;
-    }
-    options.like = like;
-    status = tdm__mesh_listen(&options, mesh_out);
-    tdm__rpc_destroy(like);
-    tdm__loop_destroy(loop);
-    return status;
-}
-
 static void exchange_addresses(struct meeting *meeting, uint32_t rank, const char *own,
                                const char *addresses[RANKS_MAX])
 {
@@ -100,9 +75,10 @@ static tdm_status open_rank(int fd, uint32_t rank, int64_t timeout_ms,
     struct meeting *meeting = map_meeting(fd);
     const char *addresses[RANKS_MAX];
     struct tdm__mesh *mesh;
-    tdm_status status = meeting == NULL ? TDM_E_NOMEM
-                                        : listen_as(rank, meeting->ranks_count, timeout_ms,
-                                                    cluster_token, &mesh);
+    tdm_status status = meeting == NULL
+                            ? TDM_E_NOMEM
+                            : mesh_world_listen(rank, meeting->ranks_count, timeout_ms,
+                                                mesh_world_token, &mesh);
 
     if (status != TDM_OK) {
         return status;
@@ -207,98 +183,12 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
     (void)close(fd);
 }
 
-static void one_that_never_comes_is_named_at_the_deadline(void **state)
-{
-    const char *const addresses[2] = {NULL, NULL};
-    struct tdm__mesh *mesh;
-
-    (void)state;
-    assert_int_equal(listen_as(0, 2, 1, cluster_token, &mesh), TDM_OK);
-    assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_E_TIMEOUT);
-    assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 did not come in time"));
-    tdm__mesh_destroy(mesh);
-}
-
-/* ---- strangers -------------------------------------------------------------------------- */
-
-/* A second rank of two, in a child, with a token and a key of its own: what it sees. */
-static pid_t start_second(const char *address, const uint8_t *token, const struct tdm__id *key)
-{
-    const char *const addresses[2] = {address, NULL};
-    struct tdm__mesh *mesh;
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid != 0) {
-        return pid;
-    }
-    if (listen_as(1, 2, SOON_MS, token, &mesh) != TDM_OK) {
-        _exit(SAW_OTHER);
-    }
-    if (tdm__mesh_connect(mesh, key, addresses) == TDM_OK) {
-        tdm__mesh_destroy(mesh);
-        _exit(0);
-    }
-    _exit(strstr(tdm_error_detail(), "rank 0 of 2") == NULL ? SAW_NO_NAME : SAW_DEATH);
-}
-
-/* Sees to it that two strangers are refused, then comes itself. */
-static int keep_and_come(const char *address)
-{
-    static const uint8_t other_token[TDM__TOKEN_BYTES] = {9};
-    static const struct tdm__id other_key = {{8}};
-    pid_t outsider = start_second(address, other_token, &group_key);
-    pid_t neighbour = start_second(address, cluster_token, &other_key);
-
-    if (exit_code_of(outsider) != SAW_DEATH) {
-        return 1;
-    }
-    if (exit_code_of(neighbour) != SAW_DEATH) {
-        return 2;
-    }
-    return exit_code_of(start_second(address, cluster_token, &group_key)) == 0 ? 0 : 3;
-}
-
-static void strangers_do_not_come_in_and_members_do(void **state)
-{
-    const char *const addresses[2] = {NULL, NULL};
-    struct tdm__mesh *mesh;
-    pid_t keeper;
-
-    (void)state;
-    assert_int_equal(listen_as(0, 2, SOON_MS, cluster_token, &mesh), TDM_OK);
-    keeper = fork();
-    assert_true(keeper >= 0);
-    if (keeper == 0) {
-        _exit(keep_and_come(tdm__mesh_address(mesh)));
-    }
-    assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_OK);
-    assert_int_equal(exit_code_of(keeper), 0);
-    tdm__mesh_destroy(mesh);
-}
-
-static void shapes_that_cannot_be_are_refused(void **state)
-{
-    struct tdm__mesh *mesh;
-    struct tdm__comm *comm;
-
-    (void)state;
-    assert_int_equal(listen_as(2, 2, 1, cluster_token, &mesh), TDM_E_INVAL);
-    assert_int_equal(listen_as(0, TDM__MESH_RANKS_MAX + 1, 1, cluster_token, &mesh),
-                     TDM_E_INVAL);
-    assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, 4, &comm), TDM_E_INVAL);
-    assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
-}
-
 int main(void)
 {
     static const struct comm_suite_maker maker = {make_meeting, open_rank};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_member_is_named_to_the_others),
         cmocka_unit_test(a_silent_member_is_named_at_the_deadline),
-        cmocka_unit_test(one_that_never_comes_is_named_at_the_deadline),
-        cmocka_unit_test(strangers_do_not_come_in_and_members_do),
-        cmocka_unit_test(shapes_that_cannot_be_are_refused),
     };
 
     return comm_suite_run("tcp, ranks are processes", &maker, 0) +

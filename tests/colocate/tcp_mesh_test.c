@@ -1,0 +1,245 @@
+/* tcp_mesh_test.c - who is let into a mesh, and what it says of those who do not come. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
+#include "runtime/clock.h"
+#include "tests/support/mesh_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { SOON_MS = 20000, REFUSED = 11, SAW_NO_NAME, SAW_OTHER };
+
+static const struct tdm__id group_key = {{7}};
+static const char *const nowhere[2] = {NULL, NULL};
+
+static int exit_code_of(pid_t pid)
+{
+    int wait_status = 0;
+
+    (void)waitpid(pid, &wait_status, 0);
+    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -WTERMSIG(wait_status);
+}
+
+static void one_that_never_comes_is_named_at_the_deadline(void **state)
+{
+    struct tdm__mesh *mesh;
+
+    (void)state;
+    TRY(mesh_world_listen(0, 2, 1, mesh_world_token, &mesh));
+    assert_int_equal(tdm__mesh_connect(mesh, &group_key, nowhere), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 did not come in time"));
+    tdm__mesh_destroy(mesh);
+}
+
+static void one_that_is_gone_is_named_at_once(void **state)
+{
+    char address[64];
+    const char *const addresses[2] = {address, NULL};
+    struct tdm__mesh *mesh;
+
+    (void)state;
+    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    (void)snprintf(address, sizeof(address), "%s", tdm__mesh_address(mesh));
+    tdm__mesh_destroy(mesh);
+    TRY(mesh_world_listen(1, 2, SOON_MS, mesh_world_token, &mesh));
+    assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_E_ABORTED);
+    assert_non_null(strstr(tdm_error_detail(), "rank 0 of 2 died"));
+    tdm__mesh_destroy(mesh);
+}
+
+static void shapes_that_cannot_be_are_refused(void **state)
+{
+    struct tdm__mesh *mesh;
+    struct tdm__comm *comm;
+
+    (void)state;
+    assert_int_equal(mesh_world_listen(2, 2, 1, mesh_world_token, &mesh), TDM_E_INVAL);
+    assert_int_equal(mesh_world_listen(0, TDM__MESH_RANKS_MAX + 1, 1, mesh_world_token, &mesh),
+                     TDM_E_INVAL);
+    assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, 4, &comm), TDM_E_INVAL);
+    assert_int_equal(tdm__comm_tcp_open(NULL, 0, 1, SIZE_MAX, &comm), TDM_E_INVAL);
+}
+
+/* ---- strangers -------------------------------------------------------------------------- */
+
+/* A second rank of two, in a child, with a token and a key of its own. */
+static pid_t start_second(const char *address, const uint8_t *token, const struct tdm__id *key)
+{
+    const char *const addresses[2] = {address, NULL};
+    struct tdm__mesh *mesh;
+    pid_t pid = fork();
+
+    if (pid != 0) {
+        return pid;
+    }
+    if (mesh_world_listen(1, 2, SOON_MS, token, &mesh) != TDM_OK) {
+        _exit(SAW_OTHER);
+    }
+    if (tdm__mesh_connect(mesh, key, addresses) == TDM_OK) {
+        tdm__mesh_destroy(mesh);
+        _exit(0);
+    }
+    _exit(strstr(tdm_error_detail(), "rank 0 of 2") == NULL ? SAW_NO_NAME : REFUSED);
+}
+
+/* What the first rank answers to one call; packs by `format` what follows. */
+static tdm_status ask(struct tdm__conn *conn, const char *method, const char *format, ...)
+{
+    struct tdm__request request = {.method = method, .deadline_ms = tdm__deadline_in(SOON_MS)};
+    tdm_writer *writer;
+    va_list args;
+    tdm_status status = tdm_writer_create(&writer);
+
+    if (status != TDM_OK) {
+        return status;
+    }
+    va_start(args, format);
+    status = tdm_pack_va(writer, format, args);
+    va_end(args);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call_wait(conn, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* One who knows the token and says what no member says: the number of the first that was taken
+ * otherwise than it should be, or 0. */
+static int talk_nonsense(const char *address)
+{
+    const uint8_t *key = group_key.bytes;
+    size_t key_bytes = sizeof(group_key.bytes);
+    struct tdm__conn *conn;
+    struct tdm__rpc *rpc;
+    int wrong = 0;
+
+    if (mesh_world_endpoint(mesh_world_token, &rpc) != TDM_OK ||
+        tdm__rpc_connect(rpc, address, &conn) != TDM_OK) {
+        return SAW_OTHER;
+    }
+    if (ask(conn, "mesh.data", "uuuub", 1UL, 1UL, 0UL, 1UL, "x", (size_t)1) != TDM_E_PROTOCOL ||
+        ask(conn, "mesh.end", "uis", 1UL, -1L, "because") != TDM_E_PROTOCOL ||
+        ask(conn, "mesh.leave", "") != TDM_E_PROTOCOL) {
+        wrong = 1; /* before it has said who it is */
+    } else if (ask(conn, "mesh.hello", "s", "hello") != TDM_E_TYPE ||
+               ask(conn, "mesh.hello", "bu", key, key_bytes - 1, 1UL) != TDM_E_AUTH ||
+               ask(conn, "mesh.hello", "bu", "0123456789abcdef", key_bytes, 1UL) !=
+                   TDM_E_AUTH) {
+        wrong = 2;
+    } else if (ask(conn, "mesh.hello", "bu", key, key_bytes, 0UL) != TDM_E_PROTOCOL ||
+               ask(conn, "mesh.hello", "bu", key, key_bytes, 2UL) != TDM_E_PROTOCOL ||
+               ask(conn, "mesh.hello", "bu", key, key_bytes, UINT64_MAX) != TDM_E_PROTOCOL) {
+        wrong = 3; /* ranks that are none, or the first one's own */
+    }
+    mesh_world_end(rpc);
+    return wrong;
+}
+
+/* Sees to it that strangers are refused, then comes itself. */
+static int keep_and_come(const char *address)
+{
+    static const uint8_t other_token[TDM__TOKEN_BYTES] = {9};
+    static const struct tdm__id other_key = {{8}};
+    int wrong;
+
+    if (exit_code_of(start_second(address, other_token, &group_key)) != REFUSED) {
+        return SAW_OTHER + 1;
+    }
+    if (exit_code_of(start_second(address, mesh_world_token, &other_key)) != REFUSED) {
+        return SAW_OTHER + 2;
+    }
+    wrong = talk_nonsense(address);
+    return wrong != 0 ? wrong
+                      : exit_code_of(start_second(address, mesh_world_token, &group_key));
+}
+
+static void strangers_do_not_come_in_and_members_do(void **state)
+{
+    struct tdm__mesh *mesh;
+    pid_t keeper;
+
+    (void)state;
+    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    keeper = fork();
+    assert_true(keeper >= 0);
+    if (keeper == 0) {
+        _exit(keep_and_come(tdm__mesh_address(mesh)));
+    }
+    TRY(tdm__mesh_connect(mesh, &group_key, nowhere));
+    assert_int_equal(exit_code_of(keeper), 0);
+    tdm__mesh_destroy(mesh);
+}
+
+/* ---- members that misbehave ------------------------------------------------------------- */
+
+/* Takes nothing; the process ends soon. */
+static void hold(void *arg, struct tdm__incoming *incoming)
+{
+    (void)arg;
+    (void)incoming;
+}
+
+/* Comes as a member, and sends a piece of a call that nobody makes. */
+static int confuse(const char *address)
+{
+    struct tdm__conn *conn;
+    struct tdm__rpc *rpc;
+
+    if (mesh_world_endpoint(mesh_world_token, &rpc) != TDM_OK) {
+        return SAW_OTHER;
+    }
+    tdm__rpc_serve(rpc, hold, NULL);
+    if (tdm__rpc_connect(rpc, address, &conn) != TDM_OK ||
+        ask(conn, "mesh.hello", "bu", group_key.bytes, sizeof(group_key.bytes), 1UL) !=
+            TDM_OK) {
+        return SAW_OTHER;
+    }
+    return ask(conn, "mesh.data", "uuuub", 99UL, 1UL, 0UL, 1UL, "x", (size_t)1) == TDM_E_INVAL
+               ? 0
+               : 1;
+}
+
+static void a_piece_of_another_call_ends_the_group(void **state)
+{
+    const struct tdm__mesh_call call = {.kind = 1};
+    struct tdm__mesh *mesh;
+    pid_t pid;
+
+    (void)state;
+    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(confuse(tdm__mesh_address(mesh)));
+    }
+    TRY(tdm__mesh_connect(mesh, &group_key, nowhere));
+    assert_int_equal(exit_code_of(pid), 0);
+    tdm__mesh_begin(mesh, &call);
+    assert_int_equal(tdm__mesh_send(mesh, 1, "", 0), TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 was in another call"));
+    tdm__mesh_destroy(mesh);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_that_never_comes_is_named_at_the_deadline),
+        cmocka_unit_test(one_that_is_gone_is_named_at_once),
+        cmocka_unit_test(shapes_that_cannot_be_are_refused),
+        cmocka_unit_test(strangers_do_not_come_in_and_members_do),
+        cmocka_unit_test(a_piece_of_another_call_ends_the_group),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

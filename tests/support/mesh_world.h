@@ -1,0 +1,17 @@
+/* mesh_world.h - ranks of a mesh on this machine, without a cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_TESTS_MESH_WORLD_H
+#define TDM_TESTS_MESH_WORLD_H
+
+#include "colocate/comm/tcp/mesh.h"
+
+extern const uint8_t mesh_world_token[TDM__TOKEN_BYTES];
+
+/* An endpoint that shows this token; tdm__rpc_destroy() and then its loop's. */
+tdm_status mesh_world_endpoint(const uint8_t *token, struct tdm__rpc **rpc_out);
+void mesh_world_end(struct tdm__rpc *rpc);
+
+tdm_status mesh_world_listen(uint32_t rank, uint32_t ranks_count, int64_t timeout_ms,
+                             const uint8_t *token, struct tdm__mesh **mesh_out);
+
+#endif
