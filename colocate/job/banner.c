@@ -64,11 +64,14 @@ void tdm__banner_placement(const struct tdm__job_spec *spec, char text[TDM__BANN
     uint32_t per_engine = spec->rollout_num_gpus_per_engine;
 
     text[0] = '\0';
-    add(text,
-        "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   "
-        "gather groups",
+    add(text, "placement   trainer %u ranks (%g GPU each)   engines %u × TP%u (%g GPU each)   ",
         spec->trainer_num_ranks, spec->trainer_num_gpus_per_actor, spec->num_engines,
         per_engine, spec->engine_num_gpus_per_actor);
+    if (!spec->engine_colocate) {
+        add(text, "on GPUs of their own");
+        return;
+    }
+    add(text, "gather groups");
     for (uint32_t i = 0; i < spec->num_engines && i < GROUPS_SHOWN; i++) {
         add_group(text, i * per_engine, per_engine);
     }
@@ -87,8 +90,9 @@ void tdm__banner_update(const struct tdm__job_spec *spec, const struct tdm__weig
         "update      %.4g MiB, %.0f %% of it on the same GPU   at most %llu copies an engine "
         "rank   %s",
         all / (1 << 20), all > 0 ? 100 * (double)cost->same_gpu_bytes / all : 0.0,
-        (unsigned long long)cost->copies_max, spec->update_mode);
-    if (strcmp(spec->update_mode, "copy") == 0) {
+        (unsigned long long)cost->copies_max,
+        spec->engine_colocate ? spec->update_mode : "copied and sent");
+    if (strcmp(spec->update_mode, "copy") == 0 || !spec->engine_colocate) {
         add(text, "   %llu buckets of %.4g MiB", (unsigned long long)cost->buckets_count,
             (double)cost->bucket_bytes / (1 << 20));
     }

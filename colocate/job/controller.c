@@ -318,6 +318,9 @@ tdm_status tdm__controller_pause_trainer(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
+    if (tdm__crew_is_far(&controller->crew)) {
+        return TDM_OK; /* their GPUs are their own */
+    }
     TDM_TRY(call_trainers(controller, "pause"));
     controller->numbers.off_on_ms += ms_since(begin_ns);
     return TDM_OK;
@@ -477,6 +480,9 @@ tdm_status tdm__controller_pause_engines(struct tdm__controller *controller)
 {
     int64_t begin_ns = tdm__clock_ns();
 
+    if (tdm__crew_is_far(&controller->crew)) {
+        return TDM_OK;
+    }
     TDM_TRY(call_engines(controller, false, "pause", no_arguments));
     controller->numbers.off_on_ms += ms_since(begin_ns);
     return TDM_OK;

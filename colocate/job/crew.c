@@ -162,6 +162,11 @@ uint32_t tdm__crew_engines_left(const struct tdm__crew *crew)
     return left;
 }
 
+bool tdm__crew_is_far(const struct tdm__crew *crew)
+{
+    return !crew->spec->engine_colocate;
+}
+
 bool tdm__crew_serves(const struct tdm__crew *crew, uint32_t engine)
 {
     return crew->engines[(size_t)engine * crew->per_engine] != NULL &&
@@ -170,9 +175,10 @@ bool tdm__crew_serves(const struct tdm__crew *crew, uint32_t engine)
 
 /* ---- start ------------------------------------------------------------------------------ */
 
-static tdm_status reserve(struct tdm__crew *crew)
+static tdm_status reserve_gpus(struct tdm__crew *crew, uint32_t count,
+                               enum tdm_placement_strategy strategy,
+                               tdm_placement_group **group_out)
 {
-    uint32_t count = crew->spec->num_gpus;
     struct tdm_bundle *bundles = calloc(count, sizeof(*bundles));
     tdm_status status;
 
@@ -182,10 +188,27 @@ static tdm_status reserve(struct tdm__crew *crew)
     for (uint32_t i = 0; i < count; i++) {
         bundles[i].num_gpus = 1;
     }
-    status = tdm_placement_group_create(crew->runtime, bundles, count, TDM_PACK, START_MS,
-                                        &crew->group);
+    status = tdm_placement_group_create(crew->runtime, bundles, count, strategy, START_MS,
+                                        group_out);
     free(bundles);
     return status;
+}
+
+/* The ranks of a group share memory: trainers are on one node, and so is each engine. */
+static tdm_status reserve(struct tdm__crew *crew)
+{
+    if (!tdm__crew_is_far(crew)) {
+        return reserve_gpus(crew, crew->spec->num_gpus, TDM_PACK, &crew->group);
+    }
+    crew->engine_groups = calloc(crew->spec->num_engines, sizeof(tdm_placement_group *));
+    if (crew->engine_groups == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "places of %u engines", crew->spec->num_engines);
+    }
+    TDM_TRY(reserve_gpus(crew, crew->spec->trainer_num_ranks, TDM_STRICT_PACK, &crew->group));
+    for (uint32_t i = 0; i < crew->spec->num_engines; i++) {
+        TDM_TRY(reserve_gpus(crew, crew->per_engine, TDM_STRICT_PACK, &crew->engine_groups[i]));
+    }
+    return TDM_OK;
 }
 
 struct recruit {
@@ -195,6 +218,7 @@ struct recruit {
     uint32_t rank;
     uint32_t ranks_count;
     uint32_t engine;
+    tdm_placement_group *place;
     uint32_t bundle;
     double num_gpus;
 };
@@ -227,7 +251,7 @@ static tdm_status create(struct tdm__crew *crew, const struct recruit *recruit,
                                             .verify = verify_of(spec)};
     struct tdm_actor_options options = {.name = recruit->name,
                                         .num_gpus = recruit->num_gpus,
-                                        .group = crew->group,
+                                        .group = recruit->place,
                                         .bundle = recruit->bundle,
                                         .environment = {"OPENBLAS_NUM_THREADS=1"}};
     tdm_writer *writer;
@@ -249,6 +273,7 @@ static tdm_status create_trainers(struct tdm__crew *crew, const char *config_jso
         struct recruit recruit = {.class_name = "tandem.trainer",
                                   .rank = i,
                                   .ranks_count = crew->spec->trainer_num_ranks,
+                                  .place = crew->group,
                                   .bundle = i,
                                   .num_gpus = crew->spec->trainer_num_gpus_per_actor};
 
@@ -267,9 +292,14 @@ static tdm_status create_engine_rank(struct tdm__crew *crew, const char *config_
                               .rank = index % crew->per_engine,
                               .ranks_count = crew->per_engine,
                               .engine = index / crew->per_engine,
+                              .place = crew->group,
                               .bundle = index,
                               .num_gpus = crew->spec->engine_num_gpus_per_actor};
 
+    if (tdm__crew_is_far(crew)) {
+        recruit.place = crew->engine_groups[recruit.engine];
+        recruit.bundle = recruit.rank;
+    }
     tdm__rank_name(recruit.name, crew->spec->update_model, "engine/%u/%u", recruit.engine,
                    recruit.rank);
     tdm__rank_name(recruit.group, crew->spec->update_model, "engine/%u", recruit.engine);
@@ -403,5 +433,10 @@ void tdm__crew_fini(struct tdm__crew *crew)
     crew->engines_count = 0;
     /* The group goes with its creator: removing it here would kill actors that could leave. */
     tdm_placement_group_release(crew->group);
+    for (uint32_t i = 0; crew->engine_groups != NULL && i < crew->spec->num_engines; i++) {
+        tdm_placement_group_release(crew->engine_groups[i]);
+    }
+    free(crew->engine_groups);
     crew->group = NULL;
+    crew->engine_groups = NULL;
 }

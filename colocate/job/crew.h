@@ -21,12 +21,14 @@ enum tdm__engine_news {
     TDM__ENGINE_SERVES /* again */
 };
 
-/* Trainer rank r lies on GPU r; rank t of engine e on GPU e × per_engine + t. */
+/* Trainer rank r lies on GPU r; rank t of engine e on GPU e × per_engine + t, unless engines
+ * have GPUs of their own. */
 struct tdm__crew {
     tdm_runtime *runtime;                    /* borrowed */
     const struct tdm__job_spec *spec;        /* borrowed */
     const volatile sig_atomic_t *interrupts; /* borrowed; 2 ends every wait */
     tdm_placement_group *group;              /* owned, like the rest */
+    tdm_placement_group **engine_groups;     /* one an engine, where they are far; else NULL */
     tdm_actor **trainers;
     uint32_t trainers_count;
     tdm_actor **engines; /* engine after engine, rank after rank; NULL: lost (loss.h) */
@@ -47,7 +49,14 @@ struct tdm__crew {
     void *manifest; /* as engines were told it; owned, like the rest */
     size_t manifest_bytes;
     uint64_t *layouts; /* checksums of the engine ranks' layouts */
+
+    /* Where engines are on other GPUs or nodes than the trainers (far.h). */
+    uint64_t window_bytes; /* of the largest bucket */
+    bool lines_stand;
 };
+
+/* Engines have GPUs of their own; nobody pauses for them, or they for others. */
+bool tdm__crew_is_far(const struct tdm__crew *crew);
 
 /* Reserves the GPUs, creates all actors, waits until they are constructed. */
 tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,

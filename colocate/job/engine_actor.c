@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 #include "colocate/job/completions.h"
+#include "colocate/job/far.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/targets.h"
 #include "colocate/weights/receiver.h"
@@ -22,6 +23,7 @@ struct engine {
     const struct tdm_engine_ops *ops; /* borrowed from the library */
     struct tdm__manifest *manifest;   /* owned, like the rest */
     struct tdm__receiver *receiver;
+    struct tdm__line line; /* from the trainer rank of the same number, where that is far */
     tdm_actor **peers;     /* the engine's other ranks, from 1; only its first rank has them */
     uint64_t version;      /* served; 0: none */
     bool voted;            /* and does not know the outcome: serves nothing until it does */
@@ -51,6 +53,7 @@ static void destruct(void *self)
 {
     struct engine *engine = self;
 
+    tdm__line_close(&engine->line);
     tdm__receiver_destroy(engine->receiver);
     tdm__manifest_destroy(engine->manifest);
     for (uint32_t i = 1; engine->peers != NULL && i < engine->rank.context.ranks_count; i++) {
@@ -220,6 +223,7 @@ static tdm_status take_shadow(tdm_call *call, void *self)
     TDM_TRY(connected(engine));
     tdm__step("engine.take_shadow");
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
+    TDM_TRY(tdm__line_resume(&engine->line, SHADOW_MS));
     if (tdm_value_count(arguments) > 0) {
         TDM_TRY(read_id(tdm_value_bytes(tdm_value_at(arguments, 0)), &update));
         TDM_TRY(tdm__receiver_go_on(engine->receiver, &update,
@@ -234,6 +238,28 @@ static tdm_status take_shadow(tdm_call *call, void *self)
                              &journal);
 }
 
+/* (far.h): from the trainer rank of this rank's number */
+static tdm_status make_line(tdm_call *call, void *self)
+{
+    struct engine *engine = self;
+
+    engine->line.regions = engine->rank.regions;
+    return tdm__line_open(&engine->line, engine->rank.runtime, 1, call);
+}
+
+/* Where trainers are far, what is listed follows on the line. */
+static tdm_status stage_list(struct engine *engine, struct tdm_bytes list)
+{
+    uint64_t come_bytes;
+
+    if (engine->line.group == NULL) {
+        return tdm__receiver_stage(engine->receiver, list);
+    }
+    TDM_TRY(tdm__line_receive(&engine->line, &come_bytes));
+    return tdm__receiver_stage_from(engine->receiver, list,
+                                    tdm_region_address(engine->line.bucket), come_bytes);
+}
+
 /* Nothing is listed where this rank has nothing in the bucket. */
 static tdm_status stage_here(struct engine *engine, const tdm_value *list)
 {
@@ -245,7 +271,7 @@ static tdm_status stage_here(struct engine *engine, const tdm_value *list)
         return TDM_OK;
     }
     tdm__step("engine.stage");
-    TDM_TRY(tdm__receiver_stage(engine->receiver, bytes));
+    TDM_TRY(stage_list(engine, bytes));
     tdm__step("engine.staged");
     tdm__spans_add(&engine->rank.spans, "stage bucket", begin_ns,
                    tdm__receiver_staged_bytes(engine->receiver),
@@ -431,6 +457,7 @@ static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, u
 
     tdm__step("engine.flip");
     TDM_TRY(tdm__receiver_flip(engine->receiver, update));
+    TDM_TRY(tdm__line_pause(&engine->line));
     tdm__step("engine.flipped");
     engine->version = 0; /* the old one is gone; the new one is served once all this is done */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
@@ -475,6 +502,7 @@ static tdm_status drop(tdm_call *call, void *self)
     TDM_TRY(connected(engine));
     tdm__step("engine.drop");
     TDM_TRY(tdm__receiver_drop(engine->receiver, epoch));
+    TDM_TRY(tdm__line_pause(&engine->line));
     engine->voted = tdm__receiver_has_voted(engine->receiver); /* for a later one */
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
@@ -634,6 +662,7 @@ static const struct tdm_actor_class engine_class = {
                 {"connect", connect},
                 {"resume", resume},
                 {"pause", pause_all},
+                {"line", make_line},
                 {"take_shadow", take_shadow},
                 {"stage", stage},
                 {"stage_part", stage_part},

@@ -61,6 +61,7 @@ static const struct setting settings[] = {
      NULL},
     {"engine.num_gpus_per_actor", NUMBER, FIELD(engine_num_gpus_per_actor), 0.01, 1, 0.2, NULL},
     {"engine.generate_timeout_ms", COUNT, FIELD(generate_timeout_ms), 1, DAY_MS, 60000, NULL},
+    {"engine.colocate", FLAG, FIELD(engine_colocate), 0, 0, 1, NULL},
 
     {"model.config", PATH, FIELD(model_config), 0, 0, 0, ""},
 
@@ -420,6 +421,28 @@ static tdm_status check_words(const tdm_config *config, const struct tdm__job_sp
     return check_update(config, spec);
 }
 
+/* Engines on GPUs of their own. */
+static tdm_status check_far(const tdm_config *config, const struct tdm__job_spec *spec)
+{
+    uint32_t engine_ranks = spec->num_engines * spec->rollout_num_gpus_per_engine;
+
+    if (spec->trainer_num_ranks + engine_ranks != spec->num_gpus) {
+        return tdm__fail(TDM_E_INVAL,
+                         "%s: engine.colocate is false: %u trainer ranks and %u engine ranks "
+                         "want a GPU each, but cluster.num_gpus is %u",
+                         tdm_config_where(config, "engine.colocate"), spec->trainer_num_ranks,
+                         engine_ranks, spec->num_gpus);
+    }
+    if (strcmp(spec->update_mode, "names") == 0) {
+        return tdm__fail(
+            TDM_E_INVAL,
+            "%s: update.mode is names, but engine.colocate is false: whole tensors "
+            "go to no other GPU; use copy",
+            tdm_config_where(config, "update.mode"));
+    }
+    return TDM_OK;
+}
+
 static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_spec *spec)
 {
     uint32_t per_engine = spec->rollout_num_gpus_per_engine;
@@ -445,6 +468,9 @@ static tdm_status check_ranks(const tdm_config *config, const struct tdm__job_sp
                          "%s: rollout.num_engines_min is %u, but engine.num_engines is %u",
                          tdm_config_where(config, "rollout.num_engines_min"),
                          spec->num_engines_min, spec->num_engines);
+    }
+    if (!spec->engine_colocate) {
+        return check_far(config, spec);
     }
     if (spec->trainer_num_ranks != spec->num_gpus) {
         return tdm__fail(TDM_E_INVAL,

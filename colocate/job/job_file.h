@@ -42,6 +42,7 @@ struct tdm__job_spec {
     uint32_t rollout_num_gpus_per_engine;
     double engine_num_gpus_per_actor;
     uint32_t generate_timeout_ms;
+    bool engine_colocate; /* on the trainers' GPUs; else on others, of any node */
 
     /* model */
     char

@@ -250,7 +250,7 @@ static tdm_status add_engines(const struct tdm__job_spec *spec,
 
         (void)snprintf(rank->name, sizeof(rank->name), "engine/%u/%u", context.engine,
                        context.rank);
-        rank->gpu = r;
+        rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
         TDM_TRY(name_layout(spec, "engine", &context, &named));
         TDM_TRY(check_named(named, rank, ask_engine(ops, &context, rank)));
@@ -267,6 +267,7 @@ tdm_status tdm__job_plan_input(const struct tdm__job_spec *spec,
     input_out->gpu_bytes = spec->gpu_bytes;
     input_out->bucket_bytes = spec->update_weight_buffer_size;
     input_out->update_enabled = spec->update_enabled;
+    input_out->is_far = !spec->engine_colocate;
     TDM_TRY(add_trainers(spec, library->jobs->trainer, input_out));
     return add_engines(spec, library->jobs->engine, input_out);
 }

@@ -15,7 +15,9 @@ enum holding {
     ALL,
     WEIGHTS,        /* an engine's, served */
     WEIGHTS_SHADOW, /* and the image that the update fills */
-    BUCKET          /* a trainer's staging buffer */
+    BUCKET,         /* a trainer's staging buffer */
+    ALL_BUCKET,     /* of those that never pause: everything, and what an update takes */
+    ALL_SHADOW_BUCKET
 };
 
 struct instant {
@@ -35,6 +37,10 @@ static const struct moment {
     [TDM__PLAN_UPDATE_TO_ROLLOUT] = {"edge UPDATE→ROLLOUT",
                                      {{BUCKET, WEIGHTS_SHADOW}, {NOTHING, ALL}}},
 };
+
+/* Of ranks that never pause. */
+static const struct instant far_instant = {ALL, ALL};
+static const struct instant far_update = {ALL_BUCKET, ALL_SHADOW_BUCKET};
 
 const char *tdm__plan_moment_name(enum tdm__plan_moment moment)
 {
@@ -59,6 +65,11 @@ static uint64_t regions_bytes(const struct tdm__plan_rank *rank, const char *tag
     return size_bytes;
 }
 
+static uint64_t bucket_bytes(const struct tdm__plan_input *input)
+{
+    return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
+}
+
 static uint64_t held_bytes(const struct tdm__plan_input *input,
                            const struct tdm__plan_rank *rank, enum holding holding)
 {
@@ -72,7 +83,12 @@ static uint64_t held_bytes(const struct tdm__plan_input *input,
     case WEIGHTS_SHADOW:
         return regions_bytes(rank, "weights") * (input->update_enabled ? 2 : 1);
     case BUCKET:
-        return input->update_enabled ? whole_blocks(input->bucket_bytes) : 0;
+        return bucket_bytes(input);
+    case ALL_BUCKET:
+        return regions_bytes(rank, NULL) + bucket_bytes(input);
+    case ALL_SHADOW_BUCKET:
+        return regions_bytes(rank, NULL) + bucket_bytes(input) +
+               (input->update_enabled ? regions_bytes(rank, "weights") : 0);
     }
     return 0;
 }
@@ -84,8 +100,10 @@ static uint64_t host_copy_bytes(const struct tdm__plan_rank *rank, enum holding 
 
     for (uint32_t i = 0; i < rank->regions_count; i++) {
         const struct tdm_region_spec *region = &rank->regions[i];
-        bool resident = holding == ALL || ((holding == WEIGHTS || holding == WEIGHTS_SHADOW) &&
-                                           strcmp(region->tag, "weights") == 0);
+        bool resident = holding == ALL || holding == ALL_BUCKET ||
+                        holding == ALL_SHADOW_BUCKET ||
+                        ((holding == WEIGHTS || holding == WEIGHTS_SHADOW) &&
+                         strcmp(region->tag, "weights") == 0);
 
         if (!resident && region->policy == TDM_REGION_KEEP) {
             size_bytes += whole_blocks(region->size_bytes);
@@ -126,6 +144,19 @@ static void add_instant(const struct tdm__plan_input *input, enum tdm__plan_mome
             larger(use->peak_bytes, now[gpu].trainer_bytes + now[gpu].engine_bytes);
     }
     plan->host_bytes[moment] = larger(plan->host_bytes[moment], host_bytes);
+}
+
+static void add_moment(const struct tdm__plan_input *input, enum tdm__plan_moment moment,
+                       struct tdm__plan *plan)
+{
+    bool updates = moment == TDM__PLAN_UPDATE || moment == TDM__PLAN_UPDATE_TO_ROLLOUT;
+
+    if (input->is_far) {
+        add_instant(input, moment, updates ? &far_update : &far_instant, plan);
+        return;
+    }
+    add_instant(input, moment, &moments[moment].instants[0], plan);
+    add_instant(input, moment, &moments[moment].instants[1], plan);
 }
 
 static tdm_status check_rank(const struct tdm__plan_input *input,
@@ -238,10 +269,7 @@ tdm_status tdm__plan_make(const struct tdm__plan_input *input, struct tdm__plan 
     plan_out->gpus_count = input->gpus_count;
     plan_out->gpu_bytes = input->gpu_bytes;
     for (uint32_t moment = 0; moment < TDM__PLAN_MOMENTS; moment++) {
-        add_instant(input, (enum tdm__plan_moment)moment, &moments[moment].instants[0],
-                    plan_out);
-        add_instant(input, (enum tdm__plan_moment)moment, &moments[moment].instants[1],
-                    plan_out);
+        add_moment(input, (enum tdm__plan_moment)moment, plan_out);
     }
     TDM_TRY(judge_device(plan_out));
     return judge_host(input, plan_out);

@@ -37,6 +37,7 @@ struct tdm__plan_input {
     uint64_t gpu_bytes;    /* of each */
     uint64_t bucket_bytes; /* update_weight_buffer_size */
     bool update_enabled;   /* without it, no shadow and no bucket */
+    bool is_far;           /* engines have GPUs of their own: nobody pauses */
     uint64_t host_bytes;   /* available for host copies; 0: not checked */
     struct tdm__plan_rank ranks[TDM__PLAN_RANKS_MAX];
     uint32_t ranks_count;

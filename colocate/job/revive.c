@@ -28,7 +28,7 @@ static void serve(struct tdm__crew *crew, uint32_t engine)
 }
 
 /* Its memory may still be held by those who mapped what the one before it had: to start takes
- * as long as that.  One trainer rank calls it by name. */
+ * as long as that.  Trainer ranks call it by name. */
 static tdm_status start(struct tdm__crew *crew, uint32_t engine)
 {
     uint32_t first = engine * crew->per_engine;
@@ -37,8 +37,8 @@ static tdm_status start(struct tdm__crew *crew, uint32_t engine)
     TDM_TRY(tdm__crew_call(crew, &crew->engines[first], crew->per_engine, "start", no_arguments,
                            timeout_ms));
     TDM_TRY(tdm__weight_update_connect_again(crew, engine));
-    return tdm__crew_call(crew, &crew->trainers[first], 1, "forget_engine", no_arguments,
-                          timeout_ms);
+    return tdm__crew_call(crew, &crew->trainers[first], crew->per_engine, "forget_engine",
+                          no_arguments, timeout_ms);
 }
 
 /* ---- without waiting for an update ------------------------------------------------------ */

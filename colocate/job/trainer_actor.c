@@ -1,6 +1,7 @@
 /* trainer_actor.c - the class of trainer ranks: a library's table, its memory, its updates. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
+#include "colocate/job/far.h"
 #include "colocate/job/rank.h"
 #include "colocate/job/samples.h"
 #include "colocate/job/targets.h"
@@ -27,8 +28,11 @@ struct trainer {
     struct tdm__layout *engine_layouts; /* one an engine rank: as many as trainer ranks */
     struct tdm__route *route;
     struct tdm__mover *mover;
-    tdm_group *gather;  /* the ranks that serve one engine */
-    tdm_actor *engine;  /* its first rank; only the group's source has it */
+    tdm_group *gather;     /* the ranks that serve one engine */
+    struct tdm__line line; /* to the engine rank of the same number, where engines are far */
+    /* The first rank of the engine, which only the group's source has; where engines are far,
+     * each trainer rank has the engine rank of its number. */
+    tdm_actor *engine;
     bool engine_absent; /* from the update under way */
     char *lists;        /* what the source gathers: a list of handles for each rank */
     size_t lists_bytes;
@@ -99,6 +103,7 @@ static void destruct(void *self)
     tdm__manifest_destroy(trainer->manifest);
     tdm_actor_destroy(trainer->engine);
     tdm_group_leave(trainer->gather);
+    tdm__line_close(&trainer->line);
     tdm__rank_close(&trainer->rank, trainer->ops == NULL ? NULL : trainer->ops->close);
 }
 
@@ -452,15 +457,22 @@ static tdm_status give_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+static bool is_far(const struct trainer *trainer)
+{
+    return trainer->line.group != NULL;
+}
+
 static tdm_status find_engine(struct trainer *trainer)
 {
+    uint32_t rank = trainer->rank.context.rank;
+    uint32_t per_engine = trainer->rank.per_engine;
     char name[TDM__RANK_NAME_BYTES];
 
     if (trainer->engine != NULL) {
         return TDM_OK;
     }
-    tdm__rank_name(name, trainer->rank.model, "engine/%u/0",
-                   trainer->rank.context.rank / trainer->rank.per_engine);
+    tdm__rank_name(name, trainer->rank.model, "engine/%u/%u", rank / per_engine,
+                   is_far(trainer) ? rank % per_engine : 0);
     return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
                           &trainer->engine);
 }
@@ -621,6 +633,36 @@ static tdm_status read_targets(struct trainer *trainer, const tdm_value *list,
     return status;
 }
 
+/* (far.h): to the engine rank of this rank's number */
+static tdm_status make_line(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+
+    return tdm__line_open(&trainer->line, trainer->rank.runtime, 0, call);
+}
+
+/* Each rank sees to the engine rank of its number, and waits for no other's. */
+static tdm_status tell_far(struct trainer *trainer, const struct tdm__id *update,
+                           uint64_t epoch, uint32_t window)
+{
+    uint32_t rank = trainer->rank.context.rank;
+    const struct tdm__route_window *about = &trainer->route->images[rank].windows[window];
+    struct tdm__line_load load = {.data = tdm_region_address(tdm__mover_bucket(trainer->mover)),
+                                  .size_bytes = about->end - about->begin,
+                                  .window = window,
+                                  .rank = rank,
+                                  .per_engine = trainer->rank.per_engine,
+                                  .timeout_ms = trainer->rank.timeout_ms};
+
+    TDM_TRY(
+        tdm__mover_describe(trainer->mover, update, epoch, window, rank, &load.description));
+    if (load.description.size_bytes == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(find_engine(trainer));
+    return tdm__line_deliver(&trainer->line, trainer->engine, &load, &trainer->rank.spans);
+}
+
 /* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
 static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *update,
                               uint64_t epoch, uint32_t window)
@@ -687,7 +729,9 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
         return give_up(trainer, status);
     }
     note_written(trainer, window, begin_ns);
-    if (tells_engine(trainer)) {
+    if (is_far(trainer)) {
+        status = trainer->engine_absent ? TDM_OK : tell_far(trainer, update, epoch, window);
+    } else if (tells_engine(trainer)) {
         status = tell_engine(trainer, update, epoch, window);
     }
     return agree(trainer, status);
@@ -785,6 +829,7 @@ static const struct tdm_actor_class trainer_class = {
                 {"take_bucket", take_bucket},
                 {"give_bucket", give_bucket},
                 {"forget_engine", forget_engine},
+                {"line", make_line},
                 {"update", update},
                 {"update_parts", update_parts},
                 {"trace", trace}},

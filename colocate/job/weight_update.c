@@ -3,6 +3,7 @@
 #include "colocate/job/weight_update.h"
 
 #include "actors/runtime.h"
+#include "colocate/job/far.h"
 #include "colocate/job/loss.h"
 #include "colocate/job/revive.h"
 #include "colocate/weights/version_service.h"
@@ -178,6 +179,7 @@ static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers 
             .copies_max = tdm_value_uint(tdm_value_at(cost, 2), 0),
             .buckets_count = tdm_value_uint(tdm_value_at(cost, 3), 0),
             .bucket_bytes = tdm_value_uint(tdm_value_at(cost, 4), 0)};
+        crew->window_bytes = cost_out->bucket_bytes;
     }
     answers_fini(&costs);
     tdm_writer_destroy(writer);
@@ -238,10 +240,16 @@ tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *m
         crew->by_parts = strcmp(crew->spec->update_mode, "names") != 0 &&
                          crew->engines_count == crew->trainers_count &&
                          all_have_layouts(&layouts);
-        crew->in_place = strcmp(crew->spec->update_mode, "donate") == 0;
+        crew->in_place =
+            strcmp(crew->spec->update_mode, "donate") == 0 && !tdm__crew_is_far(crew);
         for (uint32_t i = 0; i < crew->engines_count; i++) {
             crew->layouts[i] = layout_sum(answer_of(&layouts, i));
         }
+    }
+    if (status == TDM_OK && !crew->by_parts && tdm__crew_is_far(crew)) {
+        status =
+            tdm__fail(TDM_E_UNSUPPORTED, "engines on GPUs of their own get parts of tensors: "
+                                         "they need a layout");
     }
     if (status == TDM_OK && crew->by_parts) {
         status = connect_trainers(crew, &layouts, cost_out);
@@ -258,6 +266,7 @@ tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t eng
         ask_all(crew, &crew->engines[first], crew->per_engine, "connect",
                 (struct tdm_bytes){crew->manifest, crew->manifest_bytes}, &layouts);
 
+    crew->lines_stand = false;
     for (uint32_t i = 0; i < crew->per_engine && status == TDM_OK; i++) {
         if (layout_sum(answer_of(&layouts, i)) != crew->layouts[first + i]) {
             status = tdm__fail(TDM_E_STATE,
@@ -347,8 +356,11 @@ static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_u
     struct answers shadows = {.refs = NULL};
     struct answers buckets = {.refs = NULL};
     struct answers contents = {.refs = NULL};
-    tdm_status status = take_shadows(crew, update, &shadows);
+    tdm_status status = tdm__crew_is_far(crew) ? tdm__lines_make(crew, &update->id) : TDM_OK;
 
+    if (status == TDM_OK) {
+        status = take_shadows(crew, update, &shadows);
+    }
     if (status == TDM_OK && !crew->in_place) {
         status = ask_all(crew, crew->trainers, crew->trainers_count, "take_bucket",
                          no_arguments, &buckets);
@@ -451,6 +463,7 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
     staged = stage(crew, file, &update);
     if (staged != TDM_OK) {
         (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+        crew->lines_stand = false;
         tdm__log(TDM__INFO, "update", "version %llu: %s", (unsigned long long)update.version,
                  detail);
         TDM_TRY(find_lost(crew, staged, &update));

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 static struct tdm__job_spec spec = {.num_gpus = 4,
+                                    .engine_colocate = true,
                                     .gpu_bytes = 256 << 20,
                                     .device = "host",
                                     .trainer_num_ranks = 4,
@@ -43,6 +44,18 @@ static void the_placement_shows_the_gather_groups(void **state)
                               "(0.2 GPU each)   gather groups {0,1}→0 {2,3}→2");
 }
 
+static void engines_on_gpus_of_their_own_say_so(void **state)
+{
+    struct tdm__job_spec far = spec;
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    far.engine_colocate = false;
+    tdm__banner_placement(&far, text);
+    assert_non_null(strstr(text, "GPU each)   on GPUs of their own"));
+    assert_null(strstr(text, "gather"));
+}
+
 static void a_large_job_is_cut_short(void **state)
 {
     struct tdm__job_spec large = spec;
@@ -67,6 +80,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_title_names_the_run_after_its_folder),
         cmocka_unit_test(the_placement_shows_the_gather_groups),
+        cmocka_unit_test(engines_on_gpus_of_their_own_say_so),
         cmocka_unit_test(a_large_job_is_cut_short),
     };
 

@@ -87,6 +87,28 @@ static void without_updates_there_is_no_shadow(void **state)
     expect_use(TDM__PLAN_UPDATE, 0, 12, 12);
 }
 
+/* Two GPUs for the trainers, two for the engines: nobody pauses. */
+static void far_engines_keep_what_they_have(void **state)
+{
+    (void)state;
+    input.is_far = true;
+    input.gpus_count = 4;
+    input.ranks[2].gpu = 2;
+    input.ranks[3].gpu = 3;
+    input.gpu_bytes = MIB(66);
+    assert_int_equal(tdm__plan_make(&input, &plan), TDM_OK);
+    assert_int_equal(plan.gpus[TDM__PLAN_TRAIN][0].peak_bytes, MIB(60));
+    assert_int_equal(plan.gpus[TDM__PLAN_TRAIN][2].peak_bytes, MIB(52));
+    assert_int_equal(plan.gpus[TDM__PLAN_UPDATE][1].peak_bytes, MIB(62));
+    assert_int_equal(plan.gpus[TDM__PLAN_UPDATE][3].peak_bytes,
+                     MIB(66)); /* shadow 12, bucket 2 */
+    assert_int_equal(plan.gpus[TDM__PLAN_UPDATE][3].trainer_bytes, 0);
+    assert_int_equal(plan.host_bytes[TDM__PLAN_TRAIN], 0);
+    assert_int_equal(plan.tightest, TDM__PLAN_UPDATE);
+    input.gpu_bytes = MIB(64);
+    assert_int_equal(tdm__plan_make(&input, &plan), TDM_E_BUDGET);
+}
+
 static void what_does_not_fit_is_named_with_both_numbers(void **state)
 {
     (void)state;
@@ -201,6 +223,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(every_moment_adds_up, make_input),
         cmocka_unit_test_setup(without_updates_there_is_no_shadow, make_input),
+        cmocka_unit_test_setup(far_engines_keep_what_they_have, make_input),
         cmocka_unit_test_setup(what_does_not_fit_is_named_with_both_numbers, make_input),
         cmocka_unit_test_setup(exactly_full_fits_and_one_block_more_does_not, make_input),
         cmocka_unit_test_setup(host_copies_have_a_budget_too, make_input),

@@ -1,0 +1,58 @@
+/* far.h - engines on other GPUs or nodes than the trainers: what they have in place of shared
+ * memory. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_COLOCATE_JOB_FAR_H
+#define TDM_COLOCATE_JOB_FAR_H
+
+#include "colocate/job/crew.h"
+#include "colocate/job/spans.h"
+#include "colocate/memory/region.h"
+
+#include <tandem/group.h>
+
+/* Trainers fill buckets as for engines that copy; then trainer rank r sends what is in its
+ * bucket to engine rank r, which has a bucket of its own and copies from there.  So each engine
+ * rank gets its own slices alone, and each byte goes between nodes once.
+ *
+ * The two have a group of their own, a line: if one of them dies, or the line is cut, no other
+ * line knows.  A line that failed is made anew by the next update. */
+struct tdm__line {
+    tdm_group *group;             /* owned; the trainer is rank 0; NULL: there is no line */
+    struct tdm__regions *regions; /* borrowed; of the engine rank */
+    tdm_region *bucket;           /* owned; the engine rank's */
+};
+
+/* (name, the node to meet on, timeout, bytes of a bucket): both ends are called at once; an
+ * earlier line ends. */
+tdm_status tdm__line_open(struct tdm__line *line, tdm_runtime *runtime, uint32_t rank,
+                          tdm_call *call);
+void tdm__line_close(struct tdm__line *line);
+
+/* Memory of the engine rank's bucket; fine without one, and if it is so already. */
+tdm_status tdm__line_resume(struct tdm__line *line, int64_t timeout_ms);
+tdm_status tdm__line_pause(struct tdm__line *line);
+
+/* What lies in a trainer rank's bucket. */
+struct tdm__line_load {
+    struct tdm_bytes description; /* the handle tuples */
+    const void *data;
+    uint64_t size_bytes;
+    uint32_t window;
+    uint32_t rank; /* both ends' */
+    uint32_t per_engine;
+    int64_t timeout_ms; /* of the staging */
+};
+
+/* Tells the engine rank what comes, sends it, waits until it is staged. */
+tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
+                             const struct tdm__line_load *load, struct tdm__spans *spans);
+
+/* From one end to the other; both block until the bytes are there.  What came is in the bucket.
+ */
+tdm_status tdm__line_send(struct tdm__line *line, const void *data, uint64_t size_bytes);
+tdm_status tdm__line_receive(struct tdm__line *line, uint64_t *size_bytes_out);
+
+/* The controller's side: sees to it that every engine rank that lives has a line. */
+tdm_status tdm__lines_make(struct tdm__crew *crew, const struct tdm__id *update);
+
+#endif
