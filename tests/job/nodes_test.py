@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""nodes_test.py - a job whose trainers are on one node and whose engines are on the other: the
+numbers of one that shares its GPUs, and what becomes of it when an engine or a line is lost.
+"""
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+from support import Failure, World, finish, main, notes_of, numbers_of, read_until, require, steps_of
+
+STEPS = 5
+WORDS = [f"rollout.num_rollout={STEPS}", "rollout.warmup_steps=2"]
+FAR = ["engine.colocate=false", "cluster.num_gpus=8"]
+GPUS = 4  # of each node: room for the trainers, or for the engines
+PIDFD_GETFD = 438
+
+
+class Cluster:
+    """Two daemons and a Redis in a world."""
+
+    def __init__(self, world, **environment):
+        self.world = world
+        self.token = world.tmp / "token"
+        self.token.write_bytes(os.urandom(32))
+        self.token.chmod(0o600)
+        self.environment = world.environment(TANDEM_TOKEN_FILE=str(self.token), **environment)
+        self.running = []
+        self.address = None
+
+    def __enter__(self):
+        try:
+            store = self.world.tmp / "redis.sock"
+            self.start(["redis-server", "--port", "0", "--unixsocket", store, "--dir", self.world.tmp, "--save", ""],
+                       "eady to accept")
+            for name in ("first", "second"):
+                said = self.start([self.world.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
+                                   "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8], "ready ")
+                self.address = self.address or said.split()[2]
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def start(self, words, until):
+        process = subprocess.Popen([str(word) for word in words], env=self.environment, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.world.path)
+        self.running.append(process)
+        for line in process.stdout:
+            if until in line:
+                return line
+        raise Failure(f"{words[0]} ended before it said {until!r}")
+
+    def stop(self):
+        for process in reversed(self.running):
+            process.send_signal(signal.SIGTERM)
+            finish(process)
+        self.running = []
+        self.token.unlink()
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def job(self, *words):
+        """A job of this cluster, as the driver of the first node."""
+        environment = dict(self.environment, TANDEM_ADDRESS=self.address)
+        return self.world.start("--json", "--out", "out", *WORDS, *FAR, *words, environment=environment)
+
+    def places(self):
+        """{actor: (node, pid)} of those that live."""
+        environment = dict(self.environment, TANDEM_ADDRESS=self.address)
+        code, out, err = finish(self.world.tandem("list", "actors", "--live", "--json", environment=environment))
+        require(code == 0, f"list: exit code {code}: {err}")
+        return {actor["name"]: (actor["node_id"], actor["pid"]) for actor in json.loads(out)}
+
+
+def by_step(out):
+    return {step["step"]: numbers_of(step) for step in steps_of(out)}
+
+
+@functools.cache
+def shared(build):
+    """What each step comes to where engines share the trainers' GPUs."""
+    world = World(build)
+    code, out, err = world.run("--json", "--out", "out", *WORDS)
+    world.destroy()
+    require(code == 0, f"exit code {code}: {err}")
+    return by_step(out)
+
+
+def require_same(world, process, before=""):
+    """To its end, with the numbers of a job that shares its GPUs: the notes."""
+    code, out, err = finish(process)
+    out = before + out
+    require(code == 0, f"exit code {code}: {err}")
+    require(by_step(out) == shared(world.build), f"other steps: {by_step(out)}, not {shared(world.build)}")
+    return notes_of(out)
+
+
+def spans_of(world, name):
+    """[(row, bytes)] of the trace's spans that begin so."""
+    events = json.loads((world.path / "out" / "trace.json").read_text(encoding="utf-8"))
+    return [(event["tid"], event["args"]["bytes"]) for event in events
+            if event["ph"] == "X" and event["name"].startswith(name)]
+
+
+def engines_on_another_node_learn_the_same(world):
+    with Cluster(world) as cluster:
+        process = cluster.job()
+        before = read_until(process, "step", 1)
+        nodes = {kind: {node for name, (node, _) in cluster.places().items() if name.startswith(kind)}
+                 for kind in ("trainer", "engine")}
+        require(len(nodes["trainer"]) == 1 and len(nodes["engine"]) == 1 and nodes["trainer"] != nodes["engine"],
+                f"not on a node each: {nodes}")
+        require_same(world, process, before)
+    sent = spans_of(world, "send bucket")
+    require({row for row, _ in sent} == {0, 1, 2, 3}, f"not every trainer rank has sent: {sent}")
+    code, out, err = finish(world.tandem("plan", os.path.join(os.path.dirname(__file__), "../../examples/colocated_rl/"
+                                                              "job.yaml"), f"job.library={world.library()}", *FAR))
+    require(code == 0 and "GPU 7" in out, f"the plan: exit code {code}: {err}{out}")
+    world.require_clean()
+
+
+def broken_at(world, step, how):
+    """An engine rank breaks in its third update; the job makes the same steps, and says who."""
+    marker = world.path / "broken"
+    with Cluster(world, TANDEM_STEP=f"engine/1/1 {step} 11 {how} {marker}") as cluster:
+        process = cluster.job("update.stall_timeout_ms=1500", "update.mode=copy")
+        notes = require_same(world, process)
+    require(marker.is_file(), f"nobody passed {step}")
+    require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
+    require(any(note.startswith("engine 1 back at version ") for note in notes), f"not back: {notes}")
+    world.require_clean()
+
+
+def an_engine_killed_in_an_update_is_left_out(world):
+    broken_at(world, "engine.stage", "kill")
+
+
+def an_engine_frozen_in_an_update_is_killed_and_left_out(world):
+    broken_at(world, "engine.staged", "stop")
+
+
+def cut_tcp(pid):
+    """Ends every TCP connection of a process, as a cable does."""
+    system = ctypes.CDLL(None, use_errno=True)
+    process = os.pidfd_open(pid)
+    cut = 0
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        copy = system.syscall(PIDFD_GETFD, process, int(name), 0)
+        if copy < 0:
+            continue
+        try:
+            with socket.socket(fileno=copy) as link:
+                if link.family == socket.AF_INET:
+                    link.getpeername()
+                    link.shutdown(socket.SHUT_RDWR)
+                    cut += 1
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.close(copy)  # no socket, or one that listens
+    os.close(process)
+    return cut
+
+
+def a_cut_line_costs_an_update_and_is_made_anew(world):
+    with Cluster(world) as cluster:
+        process = cluster.job()
+        before = read_until(process, "step", 1)
+        require(cut_tcp(cluster.places()["engine/0/1"][1]) > 0, "there was no connection to cut")
+        notes = require_same(world, process, before)
+    require(any(re.search(r"^update to version \d+ aborted: ", note) for note in notes), f"no abort: {notes}")
+    require(not any("lost" in note for note in notes), f"somebody is lost: {notes}")
+    world.require_clean()
+
+
+if __name__ == "__main__":
+    sys.exit(main([engines_on_another_node_learn_the_same, an_engine_killed_in_an_update_is_left_out,
+                   an_engine_frozen_in_an_update_is_killed_and_left_out,
+                   a_cut_line_costs_an_update_and_is_made_anew]))
