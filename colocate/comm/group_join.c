@@ -197,7 +197,7 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
         .ranks_count = options->ranks_count,
         .slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : SLOT_BYTES_DEFAULT,
         .timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT};
-    struct tdm__comm *comm = NULL;
+    struct tdm__comm *comm;
     tdm_status status;
 
     if (options->name == NULL || options->name[0] == '\0') {
@@ -205,11 +205,12 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
     }
     status = options->node_id == NULL ? join_here(&joining, &comm)
                                       : join_across(&joining, options->node_id, &comm);
-    TDM_TRY(tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,
-                      options->ranks_count));
-    status = tdm__group_wrap(comm, group_out);
-    if (status != TDM_OK) {
-        comm->ops->destroy(comm);
+    if (status == TDM_OK) {
+        status = tdm__group_wrap(comm, group_out);
+        if (status != TDM_OK) {
+            comm->ops->destroy(comm);
+        }
     }
-    return status;
+    return tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,
+                     options->ranks_count);
 }

@@ -61,7 +61,7 @@ static tdm_status member_exchange(tdm_call *call, void *self)
     free(all);
     TDM_TRY(status);
     TDM_TRY(tdm_group_all_reduce(member->group, &sum, 1, TDM_SUM));
-    return sum == (float)(ranks_count * (ranks_count - 1) / 2)
+    return 2 * sum == (float)(ranks_count * (ranks_count - 1))
                ? TDM_OK
                : tdm_fail(TDM_E_METHOD, "a sum of %g", (double)sum);
 }
