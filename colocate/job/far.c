@@ -73,19 +73,20 @@ tdm_status tdm__line_send(struct tdm__line *line, const void *data, uint64_t siz
 }
 
 static void note_sent(const struct tdm__line_load *load, int64_t begin_ns,
-                      struct tdm__spans *spans)
+                      struct tdm__rank *trainer)
 {
     struct tdm__span span = {.begin_ns = begin_ns, .bytes = load->size_bytes};
+    uint32_t rank = trainer->context.rank;
 
     (void)snprintf(span.name, sizeof(span.name), "send bucket %u", load->window);
-    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", load->rank);
-    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", load->rank / load->per_engine,
-                   load->rank % load->per_engine);
-    tdm__spans_add_move(spans, &span);
+    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", rank);
+    (void)snprintf(span.to, sizeof(span.to), "engine/%u/%u", rank / trainer->per_engine,
+                   rank % trainer->per_engine);
+    tdm__spans_add_move(&trainer->spans, &span);
 }
 
 tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
-                             const struct tdm__line_load *load, struct tdm__spans *spans)
+                             const struct tdm__line_load *load, struct tdm__rank *trainer)
 {
     int64_t begin_ns = tdm__clock_ns();
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -94,16 +95,19 @@ tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
     tdm_status status;
     tdm_status staged;
 
+    if (load->description.size_bytes == 0) {
+        return TDM_OK;
+    }
     tdm__step("trainer.tell");
     TDM_TRY(tdm_actor_call(engine, "stage_part", &ref, "b", load->description.data,
                            load->description.size_bytes));
     status = tdm__line_send(line, load->data, load->size_bytes);
     (void)snprintf(detail, sizeof(detail), "%s", status == TDM_OK ? "" : tdm_error_detail());
     if (status == TDM_OK) {
-        note_sent(load, begin_ns, spans);
+        note_sent(load, begin_ns, trainer);
     }
     /* Also where nothing was sent: the call must not meet the next line. */
-    staged = tdm_get_value(ref, load->timeout_ms, &nothing);
+    staged = tdm_get_value(ref, trainer->timeout_ms, &nothing);
     tdm__step("trainer.told");
     tdm_ref_release(ref);
     return status == TDM_OK ? staged : tdm__fail(status, "%s", detail);

@@ -5,7 +5,7 @@
 #define TDM_COLOCATE_JOB_FAR_H
 
 #include "colocate/job/crew.h"
-#include "colocate/job/spans.h"
+#include "colocate/job/rank.h"
 #include "colocate/memory/region.h"
 
 #include <tandem/group.h>
@@ -34,18 +34,15 @@ tdm_status tdm__line_pause(struct tdm__line *line);
 
 /* What lies in a trainer rank's bucket. */
 struct tdm__line_load {
-    struct tdm_bytes description; /* the handle tuples */
+    struct tdm_bytes description; /* the handle tuples; none: there is nothing to send */
     const void *data;
     uint64_t size_bytes;
     uint32_t window;
-    uint32_t rank; /* both ends' */
-    uint32_t per_engine;
-    int64_t timeout_ms; /* of the staging */
 };
 
 /* Tells the engine rank what comes, sends it, waits until it is staged. */
 tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
-                             const struct tdm__line_load *load, struct tdm__spans *spans);
+                             const struct tdm__line_load *load, struct tdm__rank *trainer);
 
 /* From one end to the other; both block until the bytes are there.  What came is in the bucket.
  */

@@ -30,8 +30,7 @@ struct trainer {
     struct tdm__mover *mover;
     tdm_group *gather;     /* the ranks that serve one engine */
     struct tdm__line line; /* to the engine rank of the same number, where engines are far */
-    /* The first rank of the engine, which only the group's source has; where engines are far,
-     * each trainer rank has the engine rank of its number. */
+    /* Its first rank, only on the group's source; or, at the line's other end, this one's. */
     tdm_actor *engine;
     bool engine_absent; /* from the update under way */
     char *lists;        /* what the source gathers: a list of handles for each rank */
@@ -457,11 +456,6 @@ static tdm_status give_bucket(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static bool is_far(const struct trainer *trainer)
-{
-    return trainer->line.group != NULL;
-}
-
 static tdm_status find_engine(struct trainer *trainer)
 {
     uint32_t rank = trainer->rank.context.rank;
@@ -472,7 +466,7 @@ static tdm_status find_engine(struct trainer *trainer)
         return TDM_OK;
     }
     tdm__rank_name(name, trainer->rank.model, "engine/%u/%u", rank / per_engine,
-                   is_far(trainer) ? rank % per_engine : 0);
+                   trainer->line.group != NULL ? rank % per_engine : 0);
     return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
                           &trainer->engine);
 }
@@ -636,9 +630,7 @@ static tdm_status read_targets(struct trainer *trainer, const tdm_value *list,
 /* (far.h): to the engine rank of this rank's number */
 static tdm_status make_line(tdm_call *call, void *self)
 {
-    struct trainer *trainer = self;
-
-    return tdm__line_open(&trainer->line, trainer->rank.runtime, 0, call);
+    return tdm__line_open(&((struct trainer *)self)->line, tdm_runtime_current(), 0, call);
 }
 
 /* Each rank sees to the engine rank of its number, and waits for no other's. */
@@ -649,18 +641,12 @@ static tdm_status tell_far(struct trainer *trainer, const struct tdm__id *update
     const struct tdm__route_window *about = &trainer->route->images[rank].windows[window];
     struct tdm__line_load load = {.data = tdm_region_address(tdm__mover_bucket(trainer->mover)),
                                   .size_bytes = about->end - about->begin,
-                                  .window = window,
-                                  .rank = rank,
-                                  .per_engine = trainer->rank.per_engine,
-                                  .timeout_ms = trainer->rank.timeout_ms};
+                                  .window = window};
 
+    TDM_TRY(find_engine(trainer));
     TDM_TRY(
         tdm__mover_describe(trainer->mover, update, epoch, window, rank, &load.description));
-    if (load.description.size_bytes == 0) {
-        return TDM_OK;
-    }
-    TDM_TRY(find_engine(trainer));
-    return tdm__line_deliver(&trainer->line, trainer->engine, &load, &trainer->rank.spans);
+    return tdm__line_deliver(&trainer->line, trainer->engine, &load, &trainer->rank);
 }
 
 /* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
@@ -729,7 +715,7 @@ static tdm_status move_window(struct trainer *trainer, const struct tdm__id *upd
         return give_up(trainer, status);
     }
     note_written(trainer, window, begin_ns);
-    if (is_far(trainer)) {
+    if (trainer->line.group != NULL) {
         status = trainer->engine_absent ? TDM_OK : tell_far(trainer, update, epoch, window);
     } else if (tells_engine(trainer)) {
         status = tell_engine(trainer, update, epoch, window);

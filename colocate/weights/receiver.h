@@ -67,8 +67,8 @@ const tdm_region *tdm__receiver_shadow(const struct tdm__receiver *receiver);
  * sender's is TDM_E_CHECKSUM, by name. */
 tdm_status tdm__receiver_stage(struct tdm__receiver *receiver, struct tdm_bytes bytes);
 
-/* The same for a bucket of parts whose bytes have come to memory of this rank: its storage is
- * described as it is where it was filled. */
+/* The same for a bucket of parts whose bytes have come to memory of this rank, on its device:
+ * the storage is described as it is where it was filled. */
 tdm_status tdm__receiver_stage_from(struct tdm__receiver *receiver, struct tdm_bytes bytes,
                                     const char *source, size_t source_bytes);
 

@@ -20,7 +20,7 @@ enum { GPU_BYTES = 64 << 20, BUCKET = 5 << 20, CALL_MS = 20000 };
 
 struct end {
     struct tdm__line line;
-    struct tdm__spans spans;
+    struct tdm__rank rank; /* the trainer's */
 };
 
 static void end_close(void *self)
@@ -41,8 +41,7 @@ static tdm_status trainer_line(tdm_call *call, void *self)
 static tdm_status trainer_deliver(tdm_call *call, void *self)
 {
     struct end *end = self;
-    struct tdm__line_load load = {
-        .description = {"what", 4}, .per_engine = 1, .timeout_ms = CALL_MS};
+    struct tdm__line_load load = {.description = {"what", 4}};
     tdm_actor *engine;
     char *data;
     tdm_status status;
@@ -52,7 +51,9 @@ static tdm_status trainer_deliver(tdm_call *call, void *self)
     data = malloc(load.size_bytes);
     memset(data, 'w', load.size_bytes);
     load.data = data;
-    status = tdm__line_deliver(&end->line, engine, &load, &end->spans);
+    end->rank.per_engine = 1;
+    end->rank.timeout_ms = CALL_MS;
+    status = tdm__line_deliver(&end->line, engine, &load, &end->rank);
     free(data);
     tdm_actor_destroy(engine);
     return status;
