@@ -141,7 +141,7 @@ BOTH_WAYS(contents_do_not_depend_on_who_is_there)
 static tdm_status stage_sent(struct movers *m, uint32_t window, size_t flipped,
                              size_t come_bytes)
 {
-    const tdm_region *bucket = written(m);
+    const tdm_region *bucket = movers_target(m);
     char *copy = malloc(tdm_region_size(bucket));
     struct tdm_bytes bytes;
     tdm_status status;
@@ -161,28 +161,28 @@ static tdm_status stage_sent(struct movers *m, uint32_t window, size_t flipped,
 static void parts_that_were_sent_arrive_too(void **state)
 {
     struct movers *m = movers_open(false, TDM__VERIFY_FULL);
-    size_t all_bytes = tdm_region_size(written(m));
+    size_t all_bytes = tdm_region_size(movers_target(m));
 
     (void)state;
-    begin(m);
+    movers_begin(m);
     for (uint32_t i = 0; i < m->route->windows_count; i++) {
-        write_all(m, i);
+        movers_write(m, i);
         if (i == 0) {
             assert_int_equal(stage_sent(m, i, 0, 8), TDM_E_PROTOCOL);
             assert_told("of a bucket of 8");
         }
         TRY(stage_sent(m, i, 0, all_bytes));
     }
-    end(m);
+    movers_end(m);
     TRY(tdm__receiver_prepare_parts(m->world->receiver, &m->world->update));
     TRY(tdm__receiver_flip(m->world->receiver, &m->world->update));
-    assert_true(serves_truth(m));
+    assert_true(movers_serve_truth(m));
     TRY(tdm__mover_pause(m->movers[0]));
-    begin(m);
-    write_all(m, 0);
-    assert_int_equal(stage_sent(m, 0, GAP_BYTES + 5, all_bytes), TDM_E_CHECKSUM);
+    movers_begin(m);
+    movers_write(m, 0);
+    assert_int_equal(stage_sent(m, 0, MOVERS_GAP_BYTES + 5, all_bytes), TDM_E_CHECKSUM);
     assert_told("tensor embed: ");
-    give_up(m);
+    movers_give_up(m);
     movers_close(m);
 }
 

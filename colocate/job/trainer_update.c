@@ -1,0 +1,473 @@
+/* trainer_update.c - a trainer rank's part of an update: by routes, or by names. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/comm/comm.h"
+#include "colocate/job/targets.h"
+#include "colocate/job/trainer.h"
+#include "runtime/clock.h"
+#include "runtime/error.h"
+#include "runtime/step.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKET_MS = 10000 };
+
+void tdm__trainer_disconnect(struct trainer *trainer)
+{
+    tdm__mover_destroy(trainer->mover);
+    tdm__route_destroy(trainer->route);
+    for (uint32_t i = 0;
+         trainer->engine_layouts != NULL && i < trainer->rank.context.ranks_count; i++) {
+        tdm__layout_fini(&trainer->engine_layouts[i]);
+    }
+    free(trainer->engine_layouts);
+    trainer->mover = NULL;
+    trainer->route = NULL;
+    trainer->engine_layouts = NULL;
+}
+
+/* ---- methods: engines and memory -------------------------------------------------------- */
+
+static tdm_status started(const struct trainer *trainer)
+{
+    return trainer->sender != NULL ? TDM_OK
+                                   : tdm__fail(TDM_E_STATE, "this rank has not been started");
+}
+
+static tdm_status make_mover(struct trainer *trainer, uint64_t image_bytes, bool in_place)
+{
+    const struct tdm__route_options route = {.manifest = trainer->manifest,
+                                             .from = trainer->layouts,
+                                             .from_count = trainer->rank.context.ranks_count,
+                                             .to = trainer->engine_layouts,
+                                             .to_count = trainer->rank.context.ranks_count,
+                                             .image_bytes = image_bytes,
+                                             .window_bytes =
+                                                 in_place ? 0 : trainer->rank.bucket_bytes};
+    struct tdm__mover_options mover = {.rank = trainer->rank.context.rank,
+                                       .regions = trainer->rank.regions,
+                                       .group = trainer->rank.group,
+                                       .node = trainer->rank.place.node,
+                                       .in_place = in_place};
+
+    TDM_TRY(tdm__route_create(&route, &trainer->route));
+    mover.route = trainer->route;
+    return tdm__mover_create(&mover, &trainer->mover);
+}
+
+/* (in place?, bytes of the weights, [layout of each engine rank …]) → what moving costs */
+tdm_status tdm__trainer_connect(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    const tdm_value *list = tdm_value_at(arguments, 2);
+    bool in_place = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    uint32_t count = trainer->rank.context.ranks_count;
+
+    TDM_TRY(started(trainer));
+    if (tdm_value_count(list) != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u trainer ranks",
+                         tdm_value_count(list), count);
+    }
+    tdm__trainer_disconnect(trainer);
+    trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
+    if (trainer->engine_layouts == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__layout_decode(tdm_value_bytes(tdm_value_at(list, i)),
+                                   &trainer->engine_layouts[i]));
+    }
+    TDM_TRY(make_mover(trainer, tdm_value_uint(tdm_value_at(arguments, 1), 0), in_place));
+    return tdm__cost_reply(call, trainer->route);
+}
+
+/* → where this rank's bucket is, for a mover */
+tdm_status tdm__trainer_take_bucket(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    int64_t begin_ns = tdm__clock_ns();
+
+    tdm__step("trainer.take_bucket");
+    TDM_TRY(started(trainer));
+    if (trainer->mover != NULL) {
+        const tdm_region *bucket = tdm__mover_bucket(trainer->mover);
+
+        TDM_TRY(tdm__mover_resume(trainer->mover, BUCKET_MS));
+        tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
+                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
+        return bucket == NULL ? TDM_OK
+                              : tdm__target_reply(call, &trainer->rank.place, bucket, NULL);
+    }
+    TDM_TRY(tdm__sender_resume(trainer->sender, BUCKET_MS));
+    tdm__spans_add(&trainer->rank.spans, "resume bucket", begin_ns,
+                   tdm__sender_memory_bytes(trainer->sender), 0);
+    return TDM_OK;
+}
+
+tdm_status tdm__trainer_give_bucket(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    int64_t begin_ns = tdm__clock_ns();
+
+    (void)call;
+    tdm__step("trainer.give_bucket");
+    TDM_TRY(started(trainer));
+    if (trainer->mover != NULL) {
+        const tdm_region *bucket = tdm__mover_bucket(trainer->mover);
+
+        TDM_TRY(tdm__mover_pause(trainer->mover));
+        tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
+                       bucket == NULL ? 0 : tdm_region_size(bucket), 0);
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__sender_pause(trainer->sender));
+    tdm__spans_add(&trainer->rank.spans, "pause bucket", begin_ns,
+                   tdm__sender_memory_bytes(trainer->sender), 0);
+    return TDM_OK;
+}
+
+static tdm_status find_engine(struct trainer *trainer)
+{
+    uint32_t rank = trainer->rank.context.rank;
+    uint32_t per_engine = trainer->rank.per_engine;
+    char name[TDM__RANK_NAME_BYTES];
+
+    if (trainer->engine != NULL) {
+        return TDM_OK;
+    }
+    tdm__rank_name(name, trainer->rank.model, "engine/%u/%u", rank / per_engine,
+                   trainer->line.group != NULL ? rank % per_engine : 0);
+    return tdm_actor_find(trainer->rank.runtime, name, trainer->rank.timeout_ms,
+                          &trainer->engine);
+}
+
+/* Another one has come by that name. */
+tdm_status tdm__trainer_forget_engine(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+
+    (void)call;
+    tdm_actor_destroy(trainer->engine);
+    trainer->engine = NULL;
+    return TDM_OK;
+}
+
+static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
+{
+    const tdm_value *nothing;
+    tdm_ref *ref;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_status(lists));
+    TDM_TRY(find_engine(trainer));
+    tdm__step("trainer.tell");
+    TDM_TRY(tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), &ref));
+    status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
+    tdm__step("trainer.told");
+    tdm_ref_release(ref);
+    return status;
+}
+
+/* The one call per bucket: the engine's first rank gets every rank's list. */
+static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, trainer->rank.per_engine);
+    for (uint32_t i = 0; i < trainer->rank.per_engine; i++) {
+        tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
+    }
+    status = call_stage(trainer, writer);
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* The first rank of the group does, if the engine is there. */
+static bool tells_engine(const struct trainer *trainer)
+{
+    return trainer->rank.context.rank % trainer->rank.per_engine == 0 &&
+           !trainer->engine_absent;
+}
+
+static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
+{
+    size_t wanted = list.size_bytes * trainer->rank.per_engine;
+
+    if (trainer->lists_bytes < wanted) {
+        char *lists = realloc(trainer->lists, wanted);
+
+        if (lists == NULL) {
+            return tdm__fail(TDM_E_NOMEM, "lists of %zu bytes", wanted);
+        }
+        trainer->lists = lists;
+        trainer->lists_bytes = wanted;
+    }
+    return tdm_group_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
+}
+
+/* No rank fills the next bucket before every engine has read this one, nor tells of what
+ * another could not write; and if one was refused, every rank stops.  The group lives on. */
+static tdm_status agree(struct trainer *trainer, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    double worst = status == TDM_OK ? 0 : (double)(trainer->rank.context.rank + 1);
+    tdm_status told;
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    told = tdm_group_all_reduce_double(trainer->rank.group, &worst, 1, TDM_MAX);
+    if (status != TDM_OK) {
+        return tdm__fail(status, "%s", detail);
+    }
+    TDM_TRY(told);
+    if (worst > 0) {
+        return tdm__fail(TDM_E_ABORTED, "the bucket of trainer rank %d was refused",
+                         (int)worst - 1);
+    }
+    return TDM_OK;
+}
+
+/* Something broke on this rank alone: the others must not wait for it. */
+static tdm_status give_up(struct trainer *trainer, tdm_status status)
+{
+    struct tdm__comm *all = tdm__group_comm(trainer->rank.group);
+    struct tdm__comm *gather = tdm__group_comm(trainer->gather);
+
+    all->ops->abort(all);
+    gather->ops->abort(gather);
+    return status;
+}
+
+static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t bucket)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    struct tdm_bytes list;
+    char name[TDM__SPAN_NAME_BYTES];
+    tdm_status status;
+
+    tdm__step("trainer.write");
+    status = tdm__sender_fill(trainer->sender, bucket);
+    tdm__step("trainer.written");
+    if (status == TDM_OK) {
+        status = tdm__sender_describe(trainer->sender, update, epoch, bucket, &list);
+    }
+    if (status != TDM_OK) {
+        return give_up(trainer, status);
+    }
+    TDM_TRY(gather_lists(trainer, list));
+    status = tells_engine(trainer) ? call_engine(trainer, list.size_bytes) : TDM_OK;
+    (void)snprintf(name, sizeof(name), "send bucket %u", bucket);
+    tdm__spans_add(&trainer->rank.spans, name, begin_ns,
+                   tdm__sender_bucket_bytes(trainer->sender, bucket),
+                   tdm__checksum_tensor(list.data, list.size_bytes));
+    return agree(trainer, status);
+}
+
+/* ---- methods: an update by routes ------------------------------------------------------- */
+
+static tdm_status read_targets(struct trainer *trainer, const tdm_value *list,
+                               const tdm_value *journals, bool *go_on_out)
+{
+    uint32_t count = trainer->rank.context.ranks_count;
+    struct tdm__target *targets;
+    tdm_status status = TDM_OK;
+
+    if (tdm_value_count(list) != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "targets of %u engine ranks, there are %u",
+                         tdm_value_count(list), count);
+    }
+    targets = calloc(count, sizeof(*targets));
+    if (targets == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "targets of %u engine ranks", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm__target_read(tdm_value_at(list, i), &targets[i]);
+        if (status == TDM_OK) {
+            status = tdm__journal_read(tdm_value_at(journals, i), &targets[i].journal);
+        }
+        *go_on_out = *go_on_out || targets[i].journal.next > 0;
+    }
+    if (status == TDM_OK) {
+        trainer->engine_absent = targets[trainer->rank.context.rank].absent;
+        status = tdm__mover_open(trainer->mover, targets);
+    }
+    free(targets);
+    return status;
+}
+
+/* (far.h): to the engine rank of this rank's number */
+tdm_status tdm__trainer_make_line(tdm_call *call, void *self)
+{
+    return tdm__line_open(&((struct trainer *)self)->line, tdm_runtime_current(), 0, call);
+}
+
+/* Each rank sees to the engine rank of its number, and waits for no other's. */
+static tdm_status tell_far(struct trainer *trainer, const struct tdm__id *update,
+                           uint64_t epoch, uint32_t window)
+{
+    uint32_t rank = trainer->rank.context.rank;
+    const struct tdm__route_window *about = &trainer->route->images[rank].windows[window];
+    struct tdm__line_load load = {.data = tdm_region_address(tdm__mover_bucket(trainer->mover)),
+                                  .size_bytes = about->end - about->begin,
+                                  .window = window};
+
+    TDM_TRY(find_engine(trainer));
+    TDM_TRY(
+        tdm__mover_describe(trainer->mover, update, epoch, window, rank, &load.description));
+    return tdm__line_deliver(&trainer->line, trainer->engine, &load, &trainer->rank);
+}
+
+/* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
+static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t window)
+{
+    size_t lists_bytes = 0;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, trainer->rank.per_engine);
+    status = tdm_writer_status(writer);
+    for (uint32_t i = 0; i < trainer->rank.per_engine && status == TDM_OK; i++) {
+        struct tdm_bytes list = {.size_bytes = 0};
+
+        status = tdm__mover_describe(trainer->mover, update, epoch, window,
+                                     trainer->rank.context.rank + i, &list);
+        if (status == TDM_OK) {
+            tdm_write_bytes(writer, list.data, list.size_bytes);
+        }
+        lists_bytes += list.size_bytes;
+    }
+    if (status == TDM_OK && lists_bytes > 0) {
+        status = call_stage(trainer, writer);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* A line for the engine ranks on this rank's GPU, and one for all others. */
+static void note_written(struct trainer *trainer, uint32_t window, int64_t begin_ns)
+{
+    static const char *const ends[TDM__EDGES_COUNT] = {"same GPU", "other GPUs", "other nodes"};
+    const struct tdm__moved *moved = tdm__mover_moved(trainer->mover);
+    struct tdm__span span = {.begin_ns = begin_ns};
+
+    (void)snprintf(span.name, sizeof(span.name), "write bucket %u", window);
+    (void)snprintf(span.from, sizeof(span.from), "trainer/%u", trainer->rank.context.rank);
+    for (uint32_t edge = 0; edge < TDM__EDGES_COUNT; edge++) {
+        if (moved->bytes[edge] > 0) {
+            (void)snprintf(span.to, sizeof(span.to), "%s", ends[edge]);
+            span.bytes = moved->bytes[edge];
+            span.checksum = moved->sums[edge];
+            tdm__spans_add_move(&trainer->rank.spans, &span);
+        }
+    }
+}
+
+static tdm_status move_window(struct trainer *trainer, const struct tdm__id *update,
+                              uint64_t epoch, uint32_t window)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status;
+
+    if (tdm__mover_is_held(trainer->mover, window)) {
+        tdm__step("trainer.skip");
+        TDM_TRY(tdm__mover_write(trainer->mover, window)); /* counts its sums, and no more */
+        return tdm__mover_share(trainer->mover, window);
+    }
+    tdm__step("trainer.write");
+    TDM_TRY(agree(trainer, tdm__mover_write(trainer->mover, window)));
+    status = tdm__mover_share(trainer->mover, window);
+    tdm__step("trainer.written");
+    if (status != TDM_OK) {
+        return give_up(trainer, status);
+    }
+    note_written(trainer, window, begin_ns);
+    if (trainer->line.group != NULL) {
+        status = trainer->engine_absent ? TDM_OK : tell_far(trainer, update, epoch, window);
+    } else if (tells_engine(trainer)) {
+        status = tell_engine(trainer, update, epoch, window);
+    }
+    return agree(trainer, status);
+}
+
+/* An engine that just died may have taken its target along: no reason to end the group. */
+static tdm_status open_targets(struct trainer *trainer, const tdm_value *targets,
+                               const tdm_value *journals)
+{
+    bool go_on = false; /* the same on all ranks: they are told the same */
+
+    TDM_TRY(agree(trainer, read_targets(trainer, targets, journals, &go_on)));
+    if (!go_on) {
+        return TDM_OK;
+    }
+    tdm__step("trainer.go_on");
+    return tdm__mover_go_on(trainer->mover);
+}
+
+/* However it ends, nothing of an engine stays mapped. */
+static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
+                       const tdm_value *arguments)
+{
+    tdm_status status =
+        open_targets(trainer, tdm_value_at(arguments, 2), tdm_value_at(arguments, 3));
+
+    for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
+        status = tdm__wrap(move_window(trainer, update, epoch, i), "bucket %u of %u", i,
+                           trainer->route->windows_count);
+    }
+    tdm__mover_close(trainer->mover);
+    return status;
+}
+
+/* (update id, epoch, [target of each engine rank …], [journal of each …]) → contents */
+tdm_status tdm__trainer_update_parts(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    struct tdm__id id;
+
+    TDM_TRY(started(trainer));
+    if (trainer->mover == NULL || bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes, or no route",
+                         bytes.size_bytes);
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    TDM_TRY(move(trainer, &id, tdm_value_uint(tdm_value_at(arguments, 1), 0), arguments));
+    return trainer->rank.context.rank == 0
+               ? tdm__sent_reply(call, trainer->mover, trainer->rank.context.ranks_count)
+               : TDM_OK;
+}
+
+/* ---- methods: an update by names -------------------------------------------------------- */
+
+/* (update id, epoch, [is the engine there? …]) → bytes, buckets */
+tdm_status tdm__trainer_update(tdm_call *call, void *self)
+{
+    struct trainer *trainer = self;
+    const tdm_value *arguments = tdm_call_arguments(call);
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    uint64_t epoch = tdm_value_uint(tdm_value_at(arguments, 1), 0);
+    uint32_t engine = trainer->rank.context.rank / trainer->rank.per_engine;
+    struct tdm__id id;
+    uint32_t count;
+
+    TDM_TRY(started(trainer));
+    count = tdm__sender_buckets_count(trainer->sender);
+    if (bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    trainer->engine_absent =
+        tdm_value_bool(tdm_value_at(tdm_value_at(arguments, 2), engine), 1) == 0;
+    for (uint32_t bucket = 0; bucket < count; bucket++) {
+        TDM_TRY(tdm__wrap(send_bucket(trainer, &id, epoch, bucket), "bucket %u of %u", bucket,
+                          count));
+    }
+    return tdm_call_reply(call, "uu", trainer->manifest->size_bytes, (uint64_t)count);
+}
