@@ -458,19 +458,17 @@ static tdm_status serve_item(struct compiler *compiler, uint32_t to_rank,
                : serve_elements(compiler, to_rank, item->slice);
 }
 
-/* Where a piece that begins at `begin` ends: the window is full, or one unit is too large. */
+/* Where a piece that begins at `begin` ends: as many units behind the item's beginning as the
+ * window has room for, or one that is too large. */
 static uint64_t piece_end(const struct compiler *compiler, const struct item *item,
                           uint64_t begin, uint64_t unit)
 {
-    uint64_t align = unit < TDM__ROUTE_ALIGNMENT ? TDM__ROUTE_ALIGNMENT : unit;
-    uint64_t origin = unit < TDM__ROUTE_ALIGNMENT ? 0 : item->begin;
-    uint64_t end =
-        begin / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT + compiler->options->window_bytes;
+    uint64_t lines = compiler->options->window_bytes / TDM__ROUTE_ALIGNMENT;
+    uint64_t room_end =
+        (begin / TDM__ROUTE_ALIGNMENT + (lines == 0 ? 1 : lines)) * TDM__ROUTE_ALIGNMENT;
+    uint64_t units = (room_end - begin) / unit;
+    uint64_t end = begin + (units == 0 ? 1 : units) * unit;
 
-    end = end > origin ? origin + (end - origin) / align * align : 0;
-    if (end <= begin) {
-        end = origin + ((begin - origin) / align + 1) * align;
-    }
     return end < item->end ? end : item->end;
 }
 

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/route.h"
 
+#include "colocate/plan/model.h"
+#include "colocate/weights/convert.h"
 #include "runtime/mix.h"
 #include "tests/support/chance.h"
 
@@ -287,6 +289,63 @@ static void no_window_is_larger_than_wanted(void **state)
     }
 }
 
+/* Whole rows of blocks, in what is sent of a bucket. */
+static void assert_windows_hold_their_copies(const struct tdm__route *route)
+{
+    const struct tdm__route_image *image = &route->images[0];
+
+    for (uint32_t i = 0; i < image->copies_count; i++) {
+        const struct tdm__copy *copy = &image->copies[i];
+        const struct tdm__rows rows = tdm__convert_rows(copy);
+        uint64_t begin = tdm__route_image_offset(route, 0, copy);
+        uint64_t end = begin + (rows.count - 1) * rows.to_pitch + rows.size_bytes;
+        const struct tdm__route_window *window = image->windows;
+
+        while (window->copies_first + window->copies_count <= i) {
+            window++;
+        }
+        assert_true(begin >= window->begin && end <= window->end);
+        assert_int_equal(copy->from_offset / copy->from_pitch % TDM__FP8_BLOCK, 0);
+    }
+}
+
+/* Rows of scales, and of blocks, that no window's alignment is a multiple of. */
+static void what_becomes_fp8_is_cut_between_its_rows(void **state)
+{
+    static const uint64_t columns[] = {1, 640, 3072};
+    struct world *world = world_open(1);
+
+    (void)state;
+    world->from.ranks = 1;
+    world->to.ranks = 1;
+    tdm__manifest_destroy(world->manifest);
+    for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        struct tdm_tensor_info info = {
+            .name = "m", .dtype = TDM_BF16, .dims_count = 2, .shape = {12800, columns[i]}};
+        struct tdm_slice slice = {.extent = {info.shape[0], info.shape[1]}};
+        struct tdm__layout from = {&slice, 1};
+        struct tdm_slice wanted = slice;
+        struct tdm__layout to = {&wanted, 1};
+        struct tdm__route_options options = {
+            .from = &from, .from_count = 1, .to = &to, .to_count = 1, .window_bytes = 512};
+        struct tdm__route *route;
+
+        TRY(tdm__manifest_create(&info, 1, &world->manifest));
+        options.manifest = world->manifest;
+        wanted.dtype = TDM_F8_E4M3;
+        wanted.scales = offset(64);
+        wanted.address = offset(1 << 20 | 64);
+        options.image_bytes = UINT64_C(1) << 30;
+        TRY(tdm__route_create(&options, &route));
+        assert_true(route->windows_count > 2);
+        assert_windows_hold_their_copies(route);
+        tdm__route_destroy(route);
+        tdm__manifest_destroy(world->manifest);
+    }
+    world->manifest = NULL;
+    world_close(world);
+}
+
 static void columns_are_one_copy_and_not_one_a_row(void **state)
 {
     struct world *world = world_open(1);
@@ -353,6 +412,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_element_arrives_between_any_two_layouts),
         cmocka_unit_test(no_window_is_larger_than_wanted),
+        cmocka_unit_test(what_becomes_fp8_is_cut_between_its_rows),
         cmocka_unit_test(columns_are_one_copy_and_not_one_a_row),
         cmocka_unit_test(what_cannot_be_served_is_refused_by_name),
     };
