@@ -307,7 +307,6 @@ static tdm_status open_source(struct tdm__receiver *receiver,
         return tdm__fail(TDM_E_UNSUPPORTED, "parts in %u storages",
                          handles->header.storages_count);
     }
-    receiver->shadow_key = shadow_key(receiver);
     receiver->is_lent = tdm__id_equal(&receiver->shadow_key, &handles->storages[0].key);
     if (receiver->is_lent) {
         *source_out = NULL;
@@ -333,8 +332,11 @@ static tdm_status stage_parts(struct tdm__receiver *receiver,
     if (receiver->parts == NULL) {
         return tdm__fail(TDM_E_STATE, "parts of tensors for an engine without a layout");
     }
+    receiver->shadow_key = shadow_key(receiver);
     if (source == NULL) {
         TDM_TRY(open_source(receiver, handles, &stage.source));
+    } else {
+        receiver->is_lent = false;
     }
     receiver->by_parts = true;
     return tdm__parts_stage(receiver->parts, &stage);

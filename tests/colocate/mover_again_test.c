@@ -141,6 +141,27 @@ static void another_journal_is_not_believed(bool in_place)
     movers_close(m);
 }
 
+/* What came over a line was copied by the member, and lies in its shadow like all else. */
+static void what_was_received_is_not_sent_again(void **state)
+{
+    struct movers *m = movers_open(false, TDM__VERIFY_FULL);
+    uint32_t half = m->route->windows_count / 2;
+
+    (void)state;
+    assert_true(half > 0);
+    movers_begin(m);
+    for (uint32_t i = 0; i < half; i++) {
+        movers_write(m, i);
+        TRY(movers_stage_received(m, i));
+    }
+    movers_end(m);
+    movers_begin_again(m);
+    assert_int_equal(m->journal.next, half);
+    assert_int_equal(movers_finish(m), m->route->windows_count - half);
+    assert_true(movers_serve_truth(m));
+    movers_close(m);
+}
+
 BOTH_WAYS(what_is_here_is_not_sent_again)
 BOTH_WAYS(weights_that_changed_are_sent_from_the_start)
 BOTH_WAYS(a_shadow_that_went_has_no_journal)
@@ -189,6 +210,7 @@ static int run_here(const char *device)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_here_is_not_sent_again_in_place),
         cmocka_unit_test(what_is_here_is_not_sent_again_by_copy),
+        cmocka_unit_test(what_was_received_is_not_sent_again),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_in_place),
         cmocka_unit_test(weights_that_changed_are_sent_from_the_start_by_copy),
         cmocka_unit_test(a_shadow_that_went_has_no_journal_in_place),

@@ -218,6 +218,30 @@ tdm_status movers_stage(struct movers *m, uint32_t window)
     return bytes.size_bytes == 0 ? TDM_OK : tdm__receiver_stage(m->world->receiver, bytes);
 }
 
+tdm_status movers_stage_received(struct movers *m, uint32_t window)
+{
+    struct tdm__regions *regions = m->world->regions[1];
+    const tdm_region *bucket = movers_target(m);
+    struct tdm_region_options room = {
+        .tag = "received", .size_bytes = tdm_region_size(bucket), .policy = TDM_REGION_DROP};
+    unsigned char *bytes = malloc(room.size_bytes);
+    struct tdm_bytes list;
+    tdm_region *received;
+    tdm_status status;
+
+    assert_non_null(bytes);
+    TRY(tdm__region_create(regions, &room, &received));
+    weight_world_get(m->world, 0, bytes, tdm_region_address(bucket), room.size_bytes);
+    weight_world_put(m->world, 1, tdm_region_address(received), bytes, room.size_bytes);
+    TRY(tdm__mover_describe(m->movers[0], &m->world->update, m->world->epoch, window, 0,
+                            &list));
+    status = tdm__receiver_stage_from(m->world->receiver, list, tdm_region_address(received),
+                                      room.size_bytes);
+    tdm_region_destroy(received);
+    free(bytes);
+    return status;
+}
+
 void movers_end(struct movers *m)
 {
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {

@@ -42,6 +42,8 @@ tdm_status movers_run(struct movers *m, uint32_t window,
                       tdm_status (*step)(struct tdm__mover *mover, uint32_t window));
 void movers_write(struct movers *m, uint32_t window);
 tdm_status movers_stage(struct movers *m, uint32_t window);
+/* From a copy of the bucket, as one that was sent is staged.  Not in place. */
+tdm_status movers_stage_received(struct movers *m, uint32_t window);
 /* From the first on, in an update of their own. */
 void movers_send(struct movers *m, uint32_t windows_count);
 
