@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
 #include "tests/conformance/comm_suite.h"
+#include "tests/support/chance.h"
 #include "tests/support/mesh_world.h"
 
 #include <semaphore.h>
@@ -19,7 +20,7 @@
 
 #include <cmocka.h>
 
-enum { RANKS_MAX = 4 };
+enum { RANKS_MAX = 4, COUNT = 6000, ROUNDS = 15 };
 
 /* What the daemons do elsewhere: ranks leave their addresses, and wait for the others'. */
 struct meeting {
@@ -169,6 +170,78 @@ static void a_killed_member_is_named_to_the_others(void **state)
     (void)close(fd);
 }
 
+/* One call after the other, each of many pieces; how the last one ended. */
+static tdm_status exchange_until_failure(struct tdm__comm *comm)
+{
+    static float data[3 * COUNT];
+    static float more[3 * COUNT];
+    tdm_status status;
+
+    do {
+        status = comm->ops->all_reduce(comm, data, COUNT, TDM__FLOAT, TDM_MAX);
+        if (status == TDM_OK) {
+            status = comm->ops->broadcast(comm, data, sizeof(data), 0);
+        }
+        if (status == TDM_OK) {
+            status = comm->ops->gather(comm, more, sizeof(more) / 3, data, 2);
+        }
+        if (status == TDM_OK) {
+            status = comm->ops->reduce_scatter(comm, data, COUNT, more);
+        }
+        if (status == TDM_OK) {
+            status = comm->ops->all_gather(comm, more, sizeof(more) / 3, data);
+        }
+    } while (status == TDM_OK);
+    return status;
+}
+
+static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
+{
+    struct tdm__comm *comm;
+    int64_t start_ms;
+    tdm_status status;
+
+    if (open_rank(fd, rank, 60000, &comm) != TDM_OK) {
+        return SAW_OTHER;
+    }
+    if (dies_after_us > 0) {
+        (void)ualarm(dies_after_us, 0); /* which nothing here handles */
+    }
+    start_ms = tdm__clock_ms();
+    status = exchange_until_failure(comm);
+    if (strstr(tdm_error_detail(), "rank 1 of 3") == NULL) {
+        return SAW_NO_NAME;
+    }
+    comm->ops->destroy(comm);
+    return tdm__clock_ms() - start_ms > 30000 ? LATE
+           : status == TDM_E_ABORTED          ? SAW_DEATH
+                                              : SAW_OTHER;
+}
+
+static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
+{
+    struct chance chance = chance_start("comm_tcp", 1);
+
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        useconds_t after_us = 1 + chance_below(&chance, 30000);
+        int fd = make_meeting(3, 4096);
+        pid_t pids[3];
+
+        for (uint32_t i = 0; i < 3; i++) {
+            pids[i] = fork();
+            assert_true(pids[i] >= 0);
+            if (pids[i] == 0) {
+                _exit(exchange_until_death(fd, i, i == 1 ? after_us : 0));
+            }
+        }
+        assert_int_equal(exit_code_of(pids[1]), -SIGALRM);
+        assert_int_equal(exit_code_of(pids[0]), SAW_DEATH);
+        assert_int_equal(exit_code_of(pids[2]), SAW_DEATH);
+        (void)close(fd);
+    }
+}
+
 static void a_silent_member_is_named_at_the_deadline(void **state)
 {
     int fd = make_meeting(3, 4096);
@@ -188,6 +261,7 @@ int main(void)
     static const struct comm_suite_maker maker = {make_meeting, open_rank};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_member_is_named_to_the_others),
+        cmocka_unit_test(one_that_dies_within_a_call_is_named_to_the_others),
         cmocka_unit_test(a_silent_member_is_named_at_the_deadline),
     };
 
