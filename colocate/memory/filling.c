@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,7 @@ struct tdm__filling {
     uint32_t made;
     tdm_status status;
     char detail[TDM__ERROR_DETAIL_BYTES];
+    atomic_bool is_canceled; /* by the loop, while the thread is at work */
 };
 
 static void drop_memory(struct tdm__filling *filling)
@@ -55,7 +57,8 @@ static void *fill(void *arg)
     tdm_status status = TDM_OK;
     ssize_t written;
 
-    while (filling->made < filling->count && status == TDM_OK) {
+    while (filling->made < filling->count && status == TDM_OK &&
+           !atomic_load(&filling->is_canceled)) {
         status = tdm__block_memory_make(filling->gpu, filling->sizes_bytes[filling->made],
                                         &filling->fds[filling->made]);
         filling->made += status == TDM_OK ? 1 : 0;
@@ -124,6 +127,7 @@ tdm_status tdm__filling_begin(struct tdm__loop *loop, uint32_t gpu, const size_t
 
 void tdm__filling_cancel(struct tdm__filling *filling)
 {
+    atomic_store(&filling->is_canceled, true);
     (void)pthread_join(filling->thread, NULL);
     drop_memory(filling);
     filling_free(filling);

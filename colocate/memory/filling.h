@@ -19,7 +19,7 @@ typedef void tdm__filled_fn(void *arg, tdm_status status, const char *detail, co
 tdm_status tdm__filling_begin(struct tdm__loop *loop, uint32_t gpu, const size_t *sizes_bytes,
                               uint32_t count, tdm__filled_fn *fn, void *arg,
                               struct tdm__filling **filling_out);
-/* Waits for the thread and frees what it has made; `fn` does not run. */
+/* Waits for the piece that the thread is at, and frees what it has made; `fn` does not run. */
 void tdm__filling_cancel(struct tdm__filling *filling);
 
 #endif
