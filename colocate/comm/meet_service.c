@@ -11,9 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 128, MEETINGS_MAX = 1024, ADDRESS_BYTES = 128, GRACE_MS = 1000 };
+enum {
+    NAME_BYTES = 128,
+    MEETINGS_MAX = 1024,
+    ADDRESS_BYTES = 128,
+    GRACE_MS = 1000,
+    GONE_MS = 10000
+};
 
 struct member {
     struct tdm__id peer;            /* none: has not come, or is gone */
@@ -34,9 +41,19 @@ struct meeting {
     struct member members[TDM__RANKS_MAX];
 };
 
+/* A member of this node that waits in a meeting on another one.  Freed by the answer. */
+struct passed {
+    LIST_ENTRY(passed) link;
+    struct service *service; /* NULL: ended, and this is in no list */
+    struct tdm__incoming *incoming;
+    struct tdm__id peer;
+    struct tdm__id where;
+};
+
 struct service {
     struct tdm__node *node;   /* borrowed */
     struct tdm__timer *timer; /* owned: the next deadline of a meeting */
+    LIST_HEAD(, passed) passed;
     struct meeting *meetings;
     uint32_t meetings_count;
     uint64_t generation;
@@ -396,34 +413,75 @@ static tdm_status read_across(struct tdm__incoming *incoming, struct joining *jo
 
 static void on_answered_there(void *arg, struct tdm__reply *reply)
 {
-    struct tdm__incoming *incoming = arg;
+    struct passed *passed = arg;
 
     if (reply->status == TDM_OK) {
-        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
+        tdm__incoming_reply(passed->incoming, reply->packed, NULL, 0);
     } else {
-        tdm__incoming_fail(incoming, reply->status, reply->detail);
+        tdm__incoming_fail(passed->incoming, reply->status, reply->detail);
     }
+    if (passed->service != NULL) {
+        LIST_REMOVE(passed, link);
+    }
+    free(passed);
+}
+
+static void note_passed(struct service *service, struct tdm__incoming *incoming,
+                        const struct tdm__id *where, struct passed *passed)
+{
+    *passed = (struct passed){.service = service,
+                              .incoming = incoming,
+                              .peer = tdm__incoming_peer(incoming)->id,
+                              .where = *where};
+    LIST_INSERT_HEAD(&service->passed, passed, link);
 }
 
 static tdm_status pass_on(struct service *service, struct tdm__incoming *incoming,
                           const struct joining *joining, const struct tdm__id *where,
                           int64_t timeout_ms)
 {
-    tdm_writer *writer;
-    tdm_status status;
+    struct passed *passed = malloc(sizeof(*passed));
+    tdm_writer *writer = NULL;
+    tdm_status status = passed == NULL
+                            ? tdm__fail(TDM_E_NOMEM, "a member of a meeting elsewhere")
+                            : tdm_writer_create(&writer);
 
-    TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
-                      (uint64_t)joining->options.ranks_count,
-                      (uint64_t)joining->options.slot_bytes, timeout_ms, joining->address,
-                      (const void *)joining->peer.bytes, sizeof(joining->peer.bytes));
     if (status == TDM_OK) {
+        status = tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
+                          (uint64_t)joining->options.ranks_count,
+                          (uint64_t)joining->options.slot_bytes, timeout_ms, joining->address,
+                          (const void *)joining->peer.bytes, sizeof(joining->peer.bytes));
+    }
+    if (status == TDM_OK) {
+        note_passed(service, incoming, where, passed);
         tdm__node_forward(service->node, where, "meet.far", tdm_writer_bytes(writer),
                           tdm__deadline_in(tdm__timeout_longer(timeout_ms, GRACE_MS)),
-                          on_answered_there, incoming);
+                          on_answered_there, passed);
+    } else {
+        free(passed);
     }
     tdm_writer_destroy(writer);
     return status;
+}
+
+static void on_gone_told(void *arg, struct tdm__reply *reply)
+{
+    (void)arg;
+    (void)reply;
+}
+
+/* Where a member waited that is gone: else others would be told to connect with it. */
+static void tell_gone(struct service *service, const struct tdm__id *peer)
+{
+    struct passed *passed;
+
+    LIST_FOREACH(passed, &service->passed, link)
+    {
+        if (tdm__id_equal(&passed->peer, peer)) {
+            tdm__node_ask_about(service->node, &passed->where, "meet.gone", peer,
+                                tdm__deadline_in(GONE_MS), on_gone_told, NULL);
+        }
+    }
 }
 
 /* Of a process of this node, which says where to meet. */
@@ -456,28 +514,7 @@ static tdm_status serve_far(struct service *service, struct tdm__incoming *incom
     return join(service, incoming, &joining);
 }
 
-/* ---- the service ------------------------------------------------------------------------ */
-
-static void serve(void *self, struct tdm__incoming *incoming)
-{
-    static const struct {
-        const char *method;
-        tdm_status (*fn)(struct service *service, struct tdm__incoming *incoming);
-    } methods[] = {
-        {"meet.join", serve_join}, {"meet.across", serve_across}, {"meet.far", serve_far}};
-    tdm_status status =
-        tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
-
-    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
-        if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
-            status = methods[i].fn(self, incoming);
-            break;
-        }
-    }
-    if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
-    }
-}
+/* ---- who is gone ------------------------------------------------------------------------ */
 
 static void lose_member(struct meeting *meeting, uint32_t rank)
 {
@@ -493,15 +530,19 @@ static void lose_member(struct meeting *meeting, uint32_t rank)
     }
 }
 
-static void peer_gone(void *self, const struct tdm__identity *peer)
+/* `from`: only of meetings that it came to from that node; NULL: of all. */
+static void lose_peer(struct service *service, const struct tdm__id *peer,
+                      const struct tdm__id *from)
 {
-    struct service *service = self;
     struct meeting *next;
 
     for (struct meeting *meeting = service->meetings; meeting != NULL; meeting = next) {
         next = meeting->next;
         for (uint32_t i = 0; i < meeting->options.ranks_count; i++) {
-            if (tdm__id_equal(&meeting->members[i].peer, &peer->id)) {
+            const struct member *member = &meeting->members[i];
+
+            if (tdm__id_equal(&member->peer, peer) &&
+                (from == NULL || tdm__id_equal(&member->node, from))) {
                 lose_member(meeting, i);
             }
         }
@@ -512,10 +553,66 @@ static void peer_gone(void *self, const struct tdm__identity *peer)
     set_timer(service);
 }
 
+static void peer_gone(void *self, const struct tdm__identity *peer)
+{
+    tell_gone(self, &peer->id);
+    lose_peer(self, &peer->id, NULL);
+}
+
+/* A process of another node, whose daemon says so. */
+static tdm_status serve_gone(struct service *service, struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *daemon = tdm__incoming_peer(incoming);
+    const void *id;
+    size_t id_bytes;
+    struct tdm__id member;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "b", &id, &id_bytes));
+    if (daemon->kind != TDM__PEER_DAEMON || id_bytes != sizeof(member.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "meet.gone is between daemons, of an id of %zu bytes",
+                         id_bytes);
+    }
+    memcpy(member.bytes, id, id_bytes);
+    lose_peer(service, &member, &daemon->id);
+    tdm__incoming_reply_pack(incoming, "");
+    return TDM_OK;
+}
+
+/* ---- the service ------------------------------------------------------------------------ */
+
+static void serve(void *self, struct tdm__incoming *incoming)
+{
+    static const struct {
+        const char *method;
+        tdm_status (*fn)(struct service *service, struct tdm__incoming *incoming);
+    } methods[] = {{"meet.join", serve_join},
+                   {"meet.across", serve_across},
+                   {"meet.far", serve_far},
+                   {"meet.gone", serve_gone}};
+    tdm_status status =
+        tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
+
+    for (size_t i = 0; i < sizeof(methods) / sizeof(methods[0]); i++) {
+        if (strcmp(tdm__incoming_method(incoming), methods[i].method) == 0) {
+            status = methods[i].fn(self, incoming);
+            break;
+        }
+    }
+    if (status != TDM_OK) {
+        tdm__incoming_fail(incoming, status, tdm_error_detail());
+    }
+}
+
 static void destroy(void *self)
 {
     struct service *service = self;
 
+    while (!LIST_EMPTY(&service->passed)) {
+        struct passed *passed = LIST_FIRST(&service->passed);
+
+        LIST_REMOVE(passed, link);
+        passed->service = NULL;
+    }
     while (service->meetings != NULL) {
         dissolve(service, service->meetings, TDM_E_CLOSED, "the daemon stops");
     }
@@ -535,6 +632,7 @@ tdm_status tdm__meet_create(struct tdm__node *node, void **self_out)
         return tdm__fail(TDM_E_NOMEM, "the meeting place");
     }
     service->node = node;
+    LIST_INIT(&service->passed);
     status = tdm__timer_create(node->loop, on_deadline, service, &service->timer);
     if (status != TDM_OK) {
         free(service);

@@ -14,6 +14,7 @@
  *               to meet on
  *   meet.far    the same from that node's daemon, with the member's   the same
  *               id in place of the node
+ *   meet.gone   the id b of such a member that has died          –
  *
  * All members are answered when the last has come, and the name is free again; or, at the
  * first one's deadline, all who came are told who did not (TDM_E_TIMEOUT).  A member that

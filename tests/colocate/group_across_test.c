@@ -214,6 +214,42 @@ static void the_death_of_one_aborts_the_others_on_all_nodes(void **state)
     dismiss(members, 3);
 }
 
+static void wait_alone(tdm_actor *member, const char *node_id)
+{
+    const tdm_value *value;
+    tdm_ref *ref;
+
+    TRY(tdm_actor_call(member, "join", &ref, "suusi", "lonely", (uint64_t)0, (uint64_t)2,
+                       node_id, (int64_t)300));
+    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_TIMEOUT);
+    assert_non_null(strstr(tdm_error_detail(), "did not come in time: rank 1"));
+    tdm_ref_release(ref);
+}
+
+static void one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node(void **state)
+{
+    tdm_actor *members[2];
+    tdm_actor *lost = member_on("side=second");
+    const tdm_value *value;
+    char node_id[33];
+    tdm_ref *ref;
+
+    (void)state;
+    members[0] = member_on("side=second");
+    members[1] = member_on("side=first");
+    node_of(members[1], node_id);
+    TRY(tdm_actor_call(lost, "join", &ref, "suusi", "far", (uint64_t)0, (uint64_t)2, node_id,
+                       (int64_t)CALL_MS));
+    wait_alone(members[0], node_id); /* who went the same way before is there by then */
+    one_node_shoot(lost);
+    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_ACTOR_DIED);
+    tdm_ref_release(ref);
+    join_all(members, 2, node_id, "tcp");
+    exchange_all(members, 2);
+    dismiss(members, 2);
+    tdm_actor_destroy(lost);
+}
+
 static void who_does_not_come_is_named_on_the_other_node(void **state)
 {
     tdm_actor *here = member_on("side=first");
@@ -224,11 +260,7 @@ static void who_does_not_come_is_named_on_the_other_node(void **state)
 
     (void)state;
     node_of(here, node_id);
-    TRY(tdm_actor_call(there, "join", &ref, "suusi", "lonely", (uint64_t)0, (uint64_t)2,
-                       node_id, (int64_t)300));
-    assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_TIMEOUT);
-    assert_non_null(strstr(tdm_error_detail(), "did not come in time: rank 1"));
-    tdm_ref_release(ref);
+    wait_alone(there, node_id);
     TRY(tdm_actor_call(there, "join", &ref, "suusi", "lonely", (uint64_t)0, (uint64_t)2,
                        "00000000000000000000000000000001", (int64_t)5000));
     assert_int_equal(tdm_get_value(ref, CALL_MS, &value), TDM_E_NODE_LOST);
@@ -243,6 +275,7 @@ int main(void)
         cmocka_unit_test(actors_on_two_nodes_meet_on_either),
         cmocka_unit_test(those_on_one_node_share_memory_wherever_they_met),
         cmocka_unit_test(the_death_of_one_aborts_the_others_on_all_nodes),
+        cmocka_unit_test(one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node),
         cmocka_unit_test(who_does_not_come_is_named_on_the_other_node),
     };
     int failed;
