@@ -206,7 +206,7 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* ---- group/ID --------------------------------------------------------------------------- */
 
-enum { GROUP_VALUES = 5 };
+enum { GROUP_VALUES = 6 };
 
 static void write_group(tdm_writer *writer, const void *source)
 {
@@ -217,6 +217,7 @@ static void write_group(tdm_writer *writer, const void *source)
     tdm_write_string(writer, group->name);
     tdm_write_bool(writer, group->detached);
     tdm_write_bool(writer, group->closed);
+    write_id(writer, &group->home);
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         tdm_write_array(writer, 3);
@@ -246,6 +247,7 @@ static tdm_status read_group(const tdm_value *value, void *target)
     TDM_TRY(read_text(tdm_value_at(value, 1), group.name, sizeof(group.name)));
     group.detached = tdm_value_bool(tdm_value_at(value, 2), 0) != 0;
     group.closed = tdm_value_bool(tdm_value_at(value, 3), 0) != 0;
+    TDM_TRY(read_id(tdm_value_at(value, 4), &group.home));
     group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
     if (group.bundles == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);

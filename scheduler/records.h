@@ -76,6 +76,7 @@ struct tdm__group_record {
     char name[TDM__GROUP_NAME_BYTES]; /* "" for none */
     bool detached;                    /* it outlives its creator */
     bool closed;                      /* it is being removed, and takes no actor any more */
+    struct tdm__id home; /* the node that made it, or, once it is closed, removes it */
 };
 tdm_status tdm__group_record_read(const struct tdm__record *record,
                                   struct tdm__group_record *group_out);

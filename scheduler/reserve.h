@@ -60,6 +60,16 @@ tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
 tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
                               int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
+/* The groups that nobody removes any more: their home is not there, and they are not detached,
+ * or are half removed already.  Changes nothing: in a group there may be living actors.
+ * TDM_E_AGAIN while `self`, the node that asks, is itself not there: then nothing is known of
+ * others either.  `groups` is borrowed, and set on TDM_OK. */
+typedef void tdm__find_orphans_done(void *arg, tdm_status status, const char *detail,
+                                    const struct tdm__id *groups, uint32_t groups_count);
+tdm_status tdm__find_orphans(struct tdm__loop *loop, struct tdm__store *store,
+                             const struct tdm__id *self, int64_t deadline_ms,
+                             tdm__find_orphans_done *fn, void *arg);
+
 /* What a placement group is to be. */
 struct tdm__reserve_group {
     struct tdm__id id;
@@ -69,6 +79,7 @@ struct tdm__reserve_group {
     char name_space[TDM__GROUP_NAME_BYTES];
     char name[TDM__GROUP_NAME_BYTES]; /* "" or the name to claim: TDM_E_EXISTS when taken */
     bool detached;
+    struct tdm__id home; /* the node that asks */
 };
 /* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
 typedef void tdm__reserve_group_done(void *arg, tdm_status status, const char *detail,
@@ -93,13 +104,14 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
                                     const struct tdm__group_record *group, bool without_lost,
                                     int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
-/* From now on the group takes no actor.  `group` is NULL if there is none of that id; both it
- * and `nodes`, those that are there, are borrowed. */
+/* From now on the group takes no actor; of `group` only its id is read, and as home who removes
+ * it: if that node is lost, somebody else has to.  In the answer `group` is NULL if there is
+ * none of that id; both it and `nodes`, those that are there, are borrowed. */
 typedef void tdm__close_group_done(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__group_record *group,
                                    const struct tdm__nodes_snapshot *nodes);
 tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
-                            const struct tdm__id *group, int64_t deadline_ms,
+                            const struct tdm__group_record *group, int64_t deadline_ms,
                             tdm__close_group_done *fn, void *arg);
 /* Gives back its bundles and its name, of which only id and names are read in `group`.  Fine if
  * it is gone already. */

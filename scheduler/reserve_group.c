@@ -131,7 +131,8 @@ static tdm_status grouping_create(const struct tdm__reserve_group *request,
         .record = {.id = request->id,
                    .bundles_count = count,
                    .bundles = calloc(count, sizeof(struct tdm__bundle_record)),
-                   .detached = request->detached}};
+                   .detached = request->detached,
+                   .home = request->home}};
     if (grouping->wanted == NULL || grouping->record.bundles == NULL) {
         grouping_free(grouping);
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
@@ -346,6 +347,7 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
 
 struct closing {
     struct tdm__id id;
+    struct tdm__id remover;
     bool is_there;
     struct tdm__group_record record;  /* owned */
     struct tdm__nodes_snapshot nodes; /* owned */
@@ -379,6 +381,7 @@ static tdm_status closing_body(void *arg, struct tdm__txn *txn)
         return TDM_OK;
     }
     closing->record.closed = true;
+    closing->record.home = closing->remover;
     for (uint32_t i = 0; i < closing->record.bundles_count; i++) {
         TDM_TRY(tdm__node_rely(txn, &closing->record.bundles[i].node)); /* who is to be told */
     }
@@ -396,18 +399,18 @@ static void closing_done(void *arg, tdm_status status, const char *detail)
 }
 
 tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
-                            const struct tdm__id *group, int64_t deadline_ms,
+                            const struct tdm__group_record *group, int64_t deadline_ms,
                             tdm__close_group_done *fn, void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
-    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", group, key)};
+    const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", &group->id, key)};
     struct closing *closing = calloc(1, sizeof(*closing));
     tdm_status status;
 
     if (closing == NULL) {
         return tdm__fail(TDM_E_NOMEM, "closing a group");
     }
-    *closing = (struct closing){.id = *group, .fn = fn, .arg = arg};
+    *closing = (struct closing){.id = group->id, .remover = group->home, .fn = fn, .arg = arg};
     status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, closing_body,
                                   closing_done, closing);
     if (status != TDM_OK) {

@@ -1,4 +1,4 @@
-/* reserve_sweep.c - the records that dead nodes left, removed. */
+/* reserve_sweep.c - what dead nodes left: records, removed, and groups, found. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 #include "scheduler/attempt.h"
@@ -74,6 +74,88 @@ tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
         tdm__attempt_run(loop, store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
     if (status != TDM_OK) {
         free(sweep);
+    }
+    return status;
+}
+
+/* ---- groups ----------------------------------------------------------------------------- */
+
+struct orphans {
+    struct tdm__id self;
+    struct tdm__id *groups; /* owned */
+    uint32_t groups_count;
+    tdm__find_orphans_done *fn;
+    void *arg;
+};
+
+static tdm_status add_if_orphan(struct orphans *orphans, const struct tdm__txn *txn,
+                                const struct tdm__record *record)
+{
+    struct tdm__group_record group;
+
+    TDM_TRY(tdm__group_record_read(record, &group));
+    if ((!group.detached || group.closed) && !is_there(txn, &group.home)) {
+        orphans->groups[orphans->groups_count++] = group.id;
+    }
+    tdm__group_record_fini(&group);
+    return TDM_OK;
+}
+
+static tdm_status orphans_body(void *arg, struct tdm__txn *txn)
+{
+    struct orphans *orphans = arg;
+    uint32_t count = tdm__txn_count(txn);
+
+    if (!is_there(txn, &orphans->self)) {
+        return tdm__fail(TDM_E_AGAIN, "this node has not joined again yet");
+    }
+    free(orphans->groups);
+    orphans->groups_count = 0;
+    orphans->groups = calloc(count, sizeof(*orphans->groups));
+    if (orphans->groups == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a list of %u groups", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const struct tdm__record *record = tdm__txn_at(txn, i);
+
+        if (strncmp(record->key, "group/", 6) == 0) {
+            TDM_TRY(add_if_orphan(orphans, txn, record));
+        }
+    }
+    return TDM_OK;
+}
+
+static void orphans_free(struct orphans *orphans)
+{
+    free(orphans->groups);
+    free(orphans);
+}
+
+static void orphans_done(void *arg, tdm_status status, const char *detail)
+{
+    struct orphans *orphans = arg;
+
+    orphans->fn(orphans->arg, status, detail, orphans->groups,
+                status == TDM_OK ? orphans->groups_count : 0);
+    orphans_free(orphans);
+}
+
+tdm_status tdm__find_orphans(struct tdm__loop *loop, struct tdm__store *store,
+                             const struct tdm__id *self, int64_t deadline_ms,
+                             tdm__find_orphans_done *fn, void *arg)
+{
+    static const char *const patterns[] = {"node/*", "group/*"};
+    struct orphans *orphans = calloc(1, sizeof(*orphans));
+    tdm_status status;
+
+    if (orphans == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a look for groups of dead nodes");
+    }
+    *orphans = (struct orphans){.self = *self, .fn = fn, .arg = arg};
+    status = tdm__attempt_run(loop, store, patterns, 2, deadline_ms, orphans_body, orphans_done,
+                              orphans);
+    if (status != TDM_OK) {
+        orphans_free(orphans);
     }
     return status;
 }

@@ -64,10 +64,13 @@ static void group_fails(struct group *group, tdm_status status, const char *deta
 
 /* ---- remove ----------------------------------------------------------------------------- */
 
+static void release(struct group *group);
+
 static void removed(void *arg, tdm_status status, const char *detail)
 {
     struct group *group = arg;
     struct tdm__node *node = group->node;
+    bool is_open = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
 
     if (status != TDM_OK && !node->stopping) {
         tdm__log(TDM__WARN, "groups", "removing a group: %s: %s", tdm_strerror(status), detail);
@@ -76,6 +79,11 @@ static void removed(void *arg, tdm_status status, const char *detail)
         tdm__incoming_reply_pack(group->removal, "");
     } else if (group->removal != NULL) {
         tdm__incoming_fail(group->removal, status, detail);
+    }
+    group->removal = NULL;
+    if (is_open && !node->stopping) {
+        release(group); /* what is not given back is lost to all */
+        return;
     }
     group_free(group);
     tdm__node_actors_retry(node);
@@ -155,10 +163,13 @@ static void closed(void *arg, tdm_status status, const char *detail,
 
 static void group_close(struct group *group)
 {
+    const struct tdm__group_record closing = {.id = group->request.id,
+                                              .home = group->node->record.id};
+
     if (group->node->store == NULL) {
         return;
     }
-    if (tdm__close_group(group->node->loop, group->node->store, &group->request.id,
+    if (tdm__close_group(group->node->loop, group->node->store, &closing,
                          tdm__deadline_in(STORE_DEADLINE_MS), closed, group) != TDM_OK) {
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
     }
@@ -414,6 +425,7 @@ static tdm_status read_group(struct tdm__incoming *incoming, struct group *group
     }
     request->strategy = (enum tdm_placement_strategy)strategy;
     request->detached = is_detached != 0;
+    request->home = group->node->record.id;
     TDM_TRY(copy_name(name_space, request->name_space));
     TDM_TRY(copy_name(name, request->name));
     TDM_TRY(tdm__id_make(&request->id));
@@ -421,13 +433,12 @@ static tdm_status read_group(struct tdm__incoming *incoming, struct group *group
     return read_wanted(bundles, group);
 }
 
-/* NULL, having answered, without memory. */
-static struct group *add_group(struct tdm__node *node, struct tdm__incoming *incoming)
+/* NULL without memory. */
+static struct group *add_group(struct tdm__node *node)
 {
     struct group *group = calloc(1, sizeof(*group));
 
     if (group == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return NULL;
     }
     group->node = node;
@@ -438,10 +449,11 @@ static struct group *add_group(struct tdm__node *node, struct tdm__incoming *inc
 
 static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
 {
-    struct group *group = add_group(node, incoming);
+    struct group *group = add_group(node);
     tdm_status status;
 
     if (group == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return;
     }
     group->creator = tdm__incoming_peer(incoming)->id;
@@ -530,6 +542,30 @@ static tdm_status read_which(struct tdm__incoming *incoming, struct tdm__id *id)
     return read_id(bytes, size_bytes, id);
 }
 
+/* To be removed here: another node's, or gone already.  NULL without memory. */
+static struct group *find_or_add(struct tdm__node *node, const struct tdm__id *id)
+{
+    struct group *group = find_here(node, id);
+
+    if (group == NULL) {
+        group = add_group(node);
+        if (group != NULL) {
+            group->request.id = *id;
+            group->held = true;
+        }
+    }
+    return group;
+}
+
+void tdm__node_group_orphaned(struct tdm__node *node, const struct tdm__id *id)
+{
+    struct group *group = find_or_add(node, id);
+
+    if (group != NULL) {
+        group_remove(group);
+    }
+}
+
 static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
 {
     struct group *group;
@@ -539,14 +575,10 @@ static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    group = find_here(node, &id);
-    if (group == NULL) { /* another node's, or gone already */
-        group = add_group(node, incoming);
-        if (group == NULL) {
-            return;
-        }
-        group->request.id = id;
-        group->held = true;
+    group = find_or_add(node, &id);
+    if (group == NULL) {
+        tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
+        return;
     }
     if (group->removal != NULL) {
         tdm__incoming_reply_pack(incoming, "");

@@ -171,16 +171,47 @@ static bool owns_store(const struct tdm__node *node)
 
 /* ---- the others' ------------------------------------------------------------------------ */
 
+/* Is who is not there lost?  Else nothing is known for certain. */
+static bool is_steady(const struct tdm__node_lease *lease)
+{
+    return tdm__clock_ms() - lease->steady_ms >= TDM__NODE_LEASE_MS;
+}
+
+static void sweep_over(struct tdm__node *node, tdm_status status, const char *detail)
+{
+    node->lease->sweeping = false;
+    node->lease->sweep_is_due = status != TDM_OK;
+    if (status != TDM_OK && status != TDM_E_AGAIN) {
+        tdm__log(TDM__WARN, "node", "removing what dead nodes left: %s: %s",
+                 tdm_strerror(status), detail);
+    }
+}
+
+/* Once their removal has begun they are nobody's orphans: it is over when none is found. */
+static void found_orphans(void *arg, tdm_status status, const char *detail,
+                          const struct tdm__id *groups, uint32_t groups_count)
+{
+    struct tdm__node *node = arg;
+
+    for (uint32_t i = 0; i < groups_count && is_steady(node->lease) && !node->stopping; i++) {
+        tdm__node_group_orphaned(node, &groups[i]);
+    }
+    sweep_over(node, groups_count > 0 ? TDM_E_AGAIN : status, detail);
+}
+
 static void swept(void *arg, tdm_status status, const char *detail)
 {
     struct tdm__node *node = arg;
 
-    node->lease->sweeping = false;
-    node->lease->sweep_is_due = status != TDM_OK;
-    if (status != TDM_OK && status != TDM_E_AGAIN) {
-        tdm__log(TDM__WARN, "node", "removing records of dead nodes: %s: %s",
-                 tdm_strerror(status), detail);
+    if (status == TDM_OK && !node->stopping) {
+        status = tdm__find_orphans(node->loop, node->store, &node->record.id,
+                                   tdm__deadline_in(STORE_DEADLINE_MS), found_orphans, node);
+        if (status == TDM_OK) {
+            return;
+        }
+        detail = tdm_error_detail();
     }
+    sweep_over(node, status, detail);
 }
 
 /* The living node with the lowest id does it for all. */
@@ -205,8 +236,8 @@ static void check_others(struct tdm__node *node, const struct tdm__node_record *
     for (uint32_t i = 0; i < nodes_count; i++) {
         is_here = is_here || tdm__id_equal(&nodes[i].id, &node->record.id);
     }
-    if (!is_here || tdm__clock_ms() - node->lease->steady_ms < TDM__NODE_LEASE_MS) {
-        return; /* nothing is known for certain */
+    if (!is_here || !is_steady(node->lease)) {
+        return;
     }
     if (nodes_count < node->lease->others_count) {
         node->lease->sweep_is_due = true;

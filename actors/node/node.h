@@ -90,6 +90,8 @@ void tdm__node_groups_serve(void *self, struct tdm__incoming *incoming);
 void tdm__node_groups_retry(struct tdm__node *node);
 /* Are places of groups on their way back into the store? */
 bool tdm__node_groups_are_going(const struct tdm__node *node);
+/* Removes a group of a node that was lost, whatever becomes of that: it is found again. */
+void tdm__node_group_orphaned(struct tdm__node *node, const struct tdm__id *id);
 /* Removes the groups that `creator` made. */
 void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id *creator);
 

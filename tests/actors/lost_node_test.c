@@ -19,7 +19,26 @@
 #include <cmocka.h>
 
 static struct two_nodes cluster;
+static struct test_node third; /* of one test */
 static tdm_runtime *runtime;
+
+/* Holds a GPU on each of three nodes for as long as it lives. */
+static tdm_status grouper_hold(tdm_call *call, void *self)
+{
+    static const struct tdm_bundle bundles[3] = {
+        {.num_gpus = 1}, {.num_gpus = 1}, {.num_gpus = 1}};
+    static const struct tdm_placement_group_options options = {.strategy = TDM_STRICT_SPREAD,
+                                                               .name = "orphan"};
+    tdm_placement_group *group;
+
+    (void)self;
+    TDM_TRY(tdm_placement_group_create_with(tdm_runtime_current(), bundles, 3, &options,
+                                            PATIENCE_MS, &group));
+    tdm_placement_group_release(group);
+    return tdm_call_reply(call, "");
+}
+
+TDM_ACTOR_CLASS(grouper, .methods = {{"hold", grouper_hold}});
 
 static tdm_status ask(const char *method, const tdm_actor *actor, tdm_document **document_out)
 {
@@ -162,6 +181,70 @@ static void a_node_that_comes_back_ends_what_was_made_anew_elsewhere(void **stat
     }
 }
 
+static tdm_actor *make_grouper(const char *label)
+{
+    struct tdm_actor_options options = {.labels = {label}};
+    tdm_actor *grouper;
+
+    assert_int_equal(tdm_actor_create(runtime, "grouper", &options, &grouper, ""), TDM_OK);
+    assert_int_equal(tdm_actor_wait_ready(grouper, PATIENCE_MS), TDM_OK);
+    return grouper;
+}
+
+/* Which bundle lies on the driver's node. */
+static uint32_t bundle_here(const tdm_placement_group *group)
+{
+    struct tdm_runtime_info here;
+    struct tdm_bundle_place place;
+    uint32_t bundle = 0;
+
+    tdm_runtime_describe(runtime, &here);
+    assert_int_equal(tdm_placement_group_place(group, bundle, &place), TDM_OK);
+    while (strcmp(place.node_id, here.node_id) != 0) {
+        bundle++;
+        assert_int_equal(tdm_placement_group_place(group, bundle, &place), TDM_OK);
+    }
+    return bundle;
+}
+
+static void a_lost_nodes_group_ends_and_gives_its_places_back(void **state)
+{
+    static const struct tdm_bundle both_gpus[2] = {{.num_gpus = 2}, {.num_gpus = 2}};
+    struct tdm_actor_options options = {.num_gpus = 1};
+    tdm_placement_group *group;
+    tdm_actor *grouper;
+    tdm_actor *guest; /* in the group, and not of the lost node's */
+    struct tdm_actor_info info;
+    char said[1024];
+    tdm_status status;
+
+    (void)state;
+    assert_int_equal(test_node_start(&cluster, "third", &third, said), 0);
+    grouper = make_grouper("side=third");
+    assert_int_equal(world_call(grouper, "hold", NULL), TDM_OK);
+    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", PATIENCE_MS, &group),
+                     TDM_OK);
+    options.group = group;
+    options.bundle = bundle_here(group);
+    guest = world_create(runtime, &options);
+    tdm_actor_describe(guest, &info);
+    assert_int_equal(kill(third.daemon, SIGKILL), 0);
+    (void)waitpid(third.warden, NULL, 0);
+    third.warden = 0;
+    tdm_placement_group_release(group);
+    status = tdm_placement_group_create(runtime, both_gpus, 2, TDM_STRICT_SPREAD, PATIENCE_MS,
+                                        &group);
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+    assert_true(world_process_ends(info.pid, PATIENCE_MS));
+    assert_int_equal(tdm_placement_group_remove(group, PATIENCE_MS), TDM_OK);
+    assert_int_equal(tdm_placement_group_find(runtime, NULL, "orphan", PATIENCE_MS, &group),
+                     TDM_E_NOT_FOUND);
+    tdm_actor_destroy(guest);
+    tdm_actor_destroy(grouper);
+}
+
 /* The last test: the second node is gone afterwards. */
 static void a_lost_nodes_actors_return_on_another(void **state)
 {
@@ -205,6 +288,7 @@ int main(void)
         cmocka_unit_test(a_name_is_free_when_the_kill_was_answered),
         cmocka_unit_test(its_node_restarts_it_and_its_home_learns_of_its_death),
         cmocka_unit_test(a_node_that_comes_back_ends_what_was_made_anew_elsewhere),
+        cmocka_unit_test(a_lost_nodes_group_ends_and_gives_its_places_back),
         cmocka_unit_test(a_lost_nodes_actors_return_on_another),
     };
     int failed = 1;
@@ -213,5 +297,6 @@ int main(void)
     if (runtime != NULL) {
         failed = cmocka_run_group_tests(tests, NULL, NULL);
     }
+    test_node_stop(&third);
     return failed + two_nodes_leave(&cluster, runtime);
 }

@@ -179,20 +179,20 @@ static void a_name_is_of_one_group_until_it_is_gone(void **state)
 static void a_closed_group_takes_no_actor_and_is_not_found(void **state)
 {
     struct tdm__reserve_actor request = {.class_name = "engine"};
+    struct tdm__id node = reserve_world_join(&world, "one", 1);
 
     (void)state;
-    (void)reserve_world_join(&world, "one", 1);
     assert_int_equal(take_named("mine", "stage"), TDM_OK);
     request.group = world.group.id;
     assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(reserve_world_close_group(&world, &request.group), TDM_OK);
+        assert_int_equal(reserve_world_close_group(&world, &request.group, &node), TDM_OK);
     }
     assert_int_equal(reserve_world_take(&world, &request), TDM_E_NOT_FOUND);
     assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_E_NOT_FOUND);
     assert_int_equal(take_named("mine", "stage"), TDM_E_AGAIN); /* its bundles are held yet */
     assert_int_equal(reserve_world_ungroup(&world, &request.group), TDM_OK);
-    assert_int_equal(reserve_world_close_group(&world, &request.group), TDM_E_NOT_FOUND);
+    assert_int_equal(reserve_world_close_group(&world, &request.group, &node), TDM_E_NOT_FOUND);
     assert_int_equal(take_named("mine", "stage"), TDM_OK);
 }
 

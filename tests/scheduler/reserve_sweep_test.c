@@ -140,6 +140,82 @@ static void what_its_home_makes_anew_stays_as_long_as_its_home(void **state)
     assert_int_equal(count("name/*"), 0);
 }
 
+/* ---- groups ----------------------------------------------------------------------------- */
+
+struct looking {
+    struct waiting waiting; /* first: it is waited for */
+    struct tdm__id orphan;  /* the last that was found */
+};
+
+static void on_orphans(void *arg, tdm_status status, const char *detail,
+                       const struct tdm__id *groups, uint32_t groups_count)
+{
+    struct looking *looking = arg;
+
+    on_swept(&looking->waiting, status, detail);
+    looking->waiting.records_count = groups_count;
+    if (groups_count > 0) {
+        looking->orphan = groups[groups_count - 1];
+    }
+}
+
+/* Asked by `self`: how many there are. */
+static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
+{
+    struct looking looking = {.waiting = {.done = false}};
+
+    assert_int_equal(tdm__find_orphans(world.loop, world.store, self,
+                                       tdm__deadline_in(PATIENCE_MS), on_orphans, &looking),
+                     TDM_OK);
+    wait_for(&looking.waiting);
+    world.status = looking.waiting.status;
+    *orphan_out = looking.orphan;
+    return looking.waiting.records_count;
+}
+
+/* Two CPUs anywhere, asked for by `home`. */
+static struct tdm__id make_group(const struct tdm__id *home, bool detached)
+{
+    struct tdm__resources bundles[2] = {{.cpu = 0}};
+    struct tdm__reserve_group request = {.bundles = bundles,
+                                         .bundles_count = 2,
+                                         .strategy = TDM_SPREAD,
+                                         .detached = detached,
+                                         .home = *home};
+
+    assert_int_equal(tdm__id_make(&request.id), TDM_OK);
+    assert_int_equal(tdm__resources_add(&bundles[0], "CPU", 1), TDM_OK);
+    assert_int_equal(tdm__resources_add(&bundles[1], "CPU", 1), TDM_OK);
+    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK);
+    return request.id;
+}
+
+static void only_a_group_that_nobody_removes_any_more_is_an_orphan(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    struct tdm__id two = reserve_world_join(&world, "two", 0);
+    struct tdm__id there = make_group(&two, false);
+    struct tdm__id lasting = make_group(&two, true);
+    struct tdm__id found;
+
+    (void)state;
+    (void)make_group(&one, false);
+    assert_int_equal(orphans(&one, &found), 0);
+    assert_int_equal(world.status, TDM_OK);
+    reserve_world_lose(&world, &two);
+    assert_int_equal(orphans(&one, &found), 1);
+    assert_true(tdm__id_equal(&found, &there));
+    assert_int_equal(reserve_world_close_group(&world, &there, &one), TDM_OK);
+    assert_int_equal(orphans(&one, &found), 0); /* the first removes it */
+    assert_int_equal(reserve_world_close_group(&world, &lasting, &two), TDM_OK);
+    assert_int_equal(orphans(&one, &found), 1); /* its remover is not there */
+    assert_true(tdm__id_equal(&found, &lasting));
+    reserve_world_lose(&world, &one);
+    assert_int_equal(orphans(&one, &found), 0); /* for all it knows */
+    assert_int_equal(world.status, TDM_E_AGAIN);
+    assert_int_equal(count("group/*"), 3);
+}
+
 static void more_than_one_commit_holds_goes_in_parts(void **state)
 {
     enum { ACTORS = 460 };
@@ -167,6 +243,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_records_of_a_lost_node_go_and_the_others_stay,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(what_its_home_makes_anew_stays_as_long_as_its_home,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(only_a_group_that_nobody_removes_any_more_is_an_orphan,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(more_than_one_commit_holds_goes_in_parts, open_world,
                                         close_world),

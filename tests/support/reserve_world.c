@@ -210,11 +210,14 @@ static void on_group_closed(void *arg, tdm_status status, const char *detail,
     on_done(arg, status == TDM_OK && group == NULL ? TDM_E_NOT_FOUND : status, detail);
 }
 
-tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id)
+tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id,
+                                     const struct tdm__id *remover)
 {
+    const struct tdm__group_record closing = {.id = *id, .home = *remover};
+
     return wait_for(world,
-                    tdm__close_group(world->loop, world->store, id, tdm__deadline_in(PATIENCE),
-                                     on_group_closed, world));
+                    tdm__close_group(world->loop, world->store, &closing,
+                                     tdm__deadline_in(PATIENCE), on_group_closed, world));
 }
 
 tdm_status reserve_world_group_again(struct reserve_world *world, bool without_lost)

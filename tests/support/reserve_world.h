@@ -44,7 +44,8 @@ tdm_status reserve_world_group_by(struct reserve_world *world,
 tdm_status reserve_world_find_group(struct reserve_world *world, const char *name_space,
                                     const char *name);
 /* TDM_E_NOT_FOUND when there is none. */
-tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id);
+tdm_status reserve_world_close_group(struct reserve_world *world, const struct tdm__id *id,
+                                     const struct tdm__id *remover);
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id);
 
 #endif
