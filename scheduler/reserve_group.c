@@ -259,14 +259,13 @@ static struct tdm__node_resources *snapshot_find(struct tdm__nodes_snapshot *sna
     return NULL; /* it has left, and all it had */
 }
 
-static tdm_status take_bundles_again(struct regrouping *regrouping, struct tdm__txn *txn,
+static tdm_status take_bundles_again(const struct regrouping *regrouping, struct tdm__txn *txn,
                                      struct tdm__nodes_snapshot *snapshot)
 {
     for (uint32_t i = 0; i < regrouping->record.bundles_count; i++) {
-        struct tdm__bundle_record *bundle = &regrouping->record.bundles[i];
+        const struct tdm__bundle_record *bundle = &regrouping->record.bundles[i];
         struct tdm__node_resources *node = snapshot_find(snapshot, &bundle->node);
 
-        tdm__pool_of_grant(&bundle->pool, &bundle->grant);
         if (node != NULL) {
             TDM_TRY(tdm__pool_take_grant(&node->pool, &bundle->grant));
             TDM_TRY(tdm__free_record_put(txn, node));
@@ -281,17 +280,18 @@ static tdm_status take_bundles_again(struct regrouping *regrouping, struct tdm__
 
 static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
 {
-    struct regrouping *regrouping = arg;
+    const struct regrouping *regrouping = arg;
+    struct tdm__group_record group = regrouping->record; /* its bundles are the regrouping's */
     char key[TDM__STORE_KEY_BYTES];
     struct tdm__nodes_snapshot snapshot;
     tdm_status status;
 
-    if (tdm__txn_find(txn, tdm__store_key("group", &regrouping->record.id, key)) != NULL) {
+    if (tdm__txn_find(txn, tdm__store_key("group", &group.id, key)) != NULL) {
         return TDM_OK;
     }
-    status = tdm__group_name_claim(txn, &regrouping->record);
+    status = tdm__group_name_claim(txn, &group);
     if (status == TDM_E_EXISTS) {
-        regrouping->record.name[0] = '\0';
+        group.name[0] = '\0';
     } else if (status != TDM_OK) {
         return status;
     }
@@ -299,7 +299,7 @@ static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
     status = take_bundles_again(regrouping, txn, &snapshot);
     tdm__nodes_snapshot_fini(&snapshot);
     TDM_TRY(status);
-    return tdm__group_record_put(txn, key, &regrouping->record);
+    return tdm__group_record_put(txn, key, &group);
 }
 
 static void regrouping_free(struct regrouping *regrouping)
@@ -333,6 +333,9 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
     *regrouping = (struct regrouping){.without_lost = without_lost, .fn = fn, .arg = arg};
     status = tdm__group_record_copy(group, &regrouping->record);
     if (status == TDM_OK) {
+        for (uint32_t i = 0; i < group->bundles_count; i++) {
+            tdm__pool_of_grant(&regrouping->record.bundles[i].pool, &group->bundles[i].grant);
+        }
         status =
             tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
                                  deadline_ms, regrouping_body, regrouping_done, regrouping);

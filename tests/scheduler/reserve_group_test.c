@@ -228,6 +228,27 @@ static void a_lost_name_is_written_again_unless_it_is_anothers(void **state)
     assert_false(tdm__id_equal(&world.group.id, &lost.id));
 }
 
+/* The first decision rests on what this process knew last, and its commit comes too late. */
+static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
+{
+    struct tdm__id node = reserve_world_join(&world, "one", 4);
+    struct tdm__group_record lost;
+    struct tdm__id heir;
+
+    (void)state;
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    assert_int_equal(tdm__group_record_copy(&world.group, &lost), TDM_OK);
+    lose_store(&node, &lost.id);
+    assert_int_equal(take_named("mine", "stage"), TDM_OK);
+    heir = world.group.id;
+    lose_store(&node, &heir);
+    tdm__group_record_fini(&world.group);
+    world.group = lost;
+    assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_world_find_group(&world, "mine", "stage"), TDM_OK);
+    assert_true(tdm__id_equal(&world.group.id, &lost.id));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -238,6 +259,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_closed_group_takes_no_actor_and_is_not_found,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
                                         close_world),
