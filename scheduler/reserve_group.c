@@ -7,6 +7,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+static bool has_bundle_on(const struct tdm__group_record *group, const struct tdm__id *node)
+{
+    for (uint32_t i = 0; i < group->bundles_count; i++) {
+        if (tdm__id_equal(&group->bundles[i].node, node)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What the nodes of its bundles have free now: one write each, however many bundles they have,
+ * since a commit has at most 1,000. */
+static tdm_status put_its_nodes(struct tdm__txn *txn,
+                                const struct tdm__nodes_snapshot *snapshot,
+                                const struct tdm__group_record *group)
+{
+    for (uint32_t i = 0; i < snapshot->nodes_count; i++) {
+        if (has_bundle_on(group, &snapshot->nodes[i].id)) {
+            TDM_TRY(tdm__free_record_put(txn, &snapshot->resources[i]));
+        }
+    }
+    return TDM_OK;
+}
+
 /* ---- reserve ---------------------------------------------------------------------------- */
 
 struct grouping {
@@ -42,22 +66,14 @@ static tdm_status apply_plan(struct grouping *grouping, struct tdm__nodes_snapsh
 }
 
 static tdm_status commit_plan(struct grouping *grouping, struct tdm__txn *txn,
-                              const struct tdm__nodes_snapshot *snapshot,
-                              const struct tdm__bundle_place *places)
+                              const struct tdm__nodes_snapshot *snapshot)
 {
     char key[TDM__STORE_KEY_BYTES];
 
-    for (uint32_t node = 0; node < snapshot->nodes_count; node++) {
-        bool used = false;
-
-        for (uint32_t i = 0; i < grouping->bundles_count && !used; i++) {
-            used = places[i].node == node;
-        }
-        if (used) {
-            TDM_TRY(tdm__node_rely(txn, &snapshot->nodes[node].id));
-            TDM_TRY(tdm__free_record_put(txn, &snapshot->resources[node]));
-        }
+    for (uint32_t i = 0; i < grouping->bundles_count; i++) {
+        TDM_TRY(tdm__node_rely(txn, &grouping->record.bundles[i].node));
     }
+    TDM_TRY(put_its_nodes(txn, snapshot, &grouping->record));
     TDM_TRY(tdm__group_name_claim(txn, &grouping->record));
     return tdm__group_record_put(txn, tdm__store_key("group", &grouping->record.id, key),
                                  &grouping->record);
@@ -86,7 +102,7 @@ static tdm_status plan_group(struct grouping *grouping, struct tdm__txn *txn)
         status = apply_plan(grouping, &snapshot, places);
     }
     if (status == TDM_OK) {
-        status = commit_plan(grouping, txn, &snapshot, places);
+        status = commit_plan(grouping, txn, &snapshot);
     }
     tdm__nodes_snapshot_fini(&snapshot);
     free(places);
@@ -268,14 +284,13 @@ static tdm_status take_bundles_again(const struct regrouping *regrouping, struct
 
         if (node != NULL) {
             TDM_TRY(tdm__pool_take_grant(&node->pool, &bundle->grant));
-            TDM_TRY(tdm__free_record_put(txn, node));
         } else if (!regrouping->without_lost) {
             return tdm__fail(TDM_E_AGAIN, "the node of bundle %u is not there", i);
         } else {
             TDM_TRY(tdm__node_rely(txn, &bundle->node)); /* else it joins without the bundle */
         }
     }
-    return TDM_OK;
+    return put_its_nodes(txn, snapshot, &regrouping->record);
 }
 
 static tdm_status regrouping_body(void *arg, struct tdm__txn *txn)
@@ -438,12 +453,11 @@ static tdm_status give_back_bundles(const struct tdm__group_record *group, struc
 
         if (node != NULL) {
             TDM_TRY(tdm__pool_give_back(&node->pool, &group->bundles[i].grant));
-            TDM_TRY(tdm__free_record_put(txn, node));
         } else { /* it may just join, with the bundle */
             TDM_TRY(tdm__node_rely(txn, &group->bundles[i].node));
         }
     }
-    return TDM_OK;
+    return put_its_nodes(txn, snapshot, group);
 }
 
 static tdm_status ungrouping_body(void *arg, struct tdm__txn *txn)

@@ -249,6 +249,43 @@ static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
     assert_true(tdm__id_equal(&world.group.id, &lost.id));
 }
 
+/* A commit has at most 1,000 writes. */
+static void a_group_of_more_bundles_than_writes_goes_and_comes(void **state)
+{
+    enum { BUNDLES = 3000 };
+    static struct tdm__resources bundles[BUNDLES];
+    struct tdm__reserve_group request = {
+        .bundles = bundles, .bundles_count = BUNDLES, .strategy = TDM_SPREAD};
+    struct tdm__id one = reserve_world_join(&world, "one", 0);
+    struct tdm__id two = reserve_world_join(&world, "two", 0);
+    struct tdm__resources both[2] = {{.cpu = 0}}; /* all that there is */
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    for (uint32_t i = 0; i < BUNDLES; i++) {
+        bundles[i] = (struct tdm__resources){.cpu = 0};
+        assert_int_equal(tdm__resources_add(&bundles[i], "CPU", 0.005), TDM_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        request.id = group;
+        assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK);
+        reserve_world_forget(&world, tdm__store_key("group", &group, key));
+        reserve_world_lose(&world, &one);
+        reserve_world_lose(&world, &two);
+        reserve_world_join_again(&world, &one, "one", 0, NULL, 0);
+        reserve_world_join_again(&world, &two, "two", 0, NULL, 0);
+        assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
+        assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+        assert_int_equal(reserve_world_close_group(&world, &group, &one), TDM_E_NOT_FOUND);
+        assert_int_equal(tdm__id_make(&group), TDM_OK);
+    }
+    assert_int_equal(tdm__resources_add(&both[0], "CPU", 8), TDM_OK);
+    assert_int_equal(tdm__resources_add(&both[1], "CPU", 8), TDM_OK);
+    request = (struct tdm__reserve_group){
+        .id = group, .bundles = both, .bundles_count = 2, .strategy = TDM_STRICT_SPREAD};
+    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -261,6 +298,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_lost_name_is_written_again_unless_it_is_anothers,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_of_more_bundles_than_writes_goes_and_comes,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
                                         close_world),

@@ -161,7 +161,7 @@ static void on_grouped(void *arg, tdm_status status, const char *detail,
         tdm__group_record_fini(&world->group);
         assert_int_equal(tdm__group_record_copy(group, &world->group), TDM_OK);
     }
-    for (uint32_t i = 0; status == TDM_OK && i < group->bundles_count; i++) {
+    for (uint32_t i = 0; status == TDM_OK && i < group->bundles_count && i < PLACES_MAX; i++) {
         world->places[i] = group->bundles[i].node;
         world->gpus[i] = group->bundles[i].grant.gpu_indices[0];
     }
@@ -171,7 +171,7 @@ tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id
                                double gpus_each, uint32_t bundles_count,
                                enum tdm_placement_strategy strategy)
 {
-    struct tdm__resources bundles[16] = {{.cpu = 0}};
+    struct tdm__resources bundles[PLACES_MAX] = {{.cpu = 0}};
 
     for (uint32_t i = 0; i < bundles_count; i++) {
         assert_int_equal(tdm__resources_add(&bundles[i], "GPU", gpus_each), TDM_OK);

@@ -5,16 +5,19 @@
 
 #include "scheduler/reserve.h"
 
+enum { PLACES_MAX = 16 };
+
 struct reserve_world {
     struct tdm__loop *loop;
     struct tdm__store *store;
     bool done;
     tdm_status status; /* of the last operation, with its words */
     char detail[512];
-    struct tdm__reserved reserved;  /* by the last reserve_world_take() that succeeded */
-    struct tdm__id places[16];      /* the node of each bundle of the last group */
-    uint32_t gpus[16];              /* its first GPU */
-    struct tdm__group_record group; /* and all of it; owned */
+    struct tdm__reserved reserved;     /* by the last reserve_world_take() that succeeded */
+    struct tdm__id places[PLACES_MAX]; /* the node of each bundle of the last group, as far as
+                                          there is room */
+    uint32_t gpus[PLACES_MAX];         /* its first GPU */
+    struct tdm__group_record group;    /* and all of it; owned */
 };
 
 int reserve_world_open(struct reserve_world *world);
