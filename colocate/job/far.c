@@ -85,32 +85,22 @@ static void note_sent(const struct tdm__line_load *load, int64_t begin_ns,
     tdm__spans_add_move(&trainer->spans, &span);
 }
 
-tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
-                             const struct tdm__line_load *load, struct tdm__rank *trainer)
+tdm_status tdm__line_tell(tdm_actor *engine, const struct tdm__line_load *load,
+                          tdm_ref **told_out)
+{
+    tdm__step("trainer.tell");
+    return tdm_actor_call(engine, "stage_part", told_out, "b", load->description.data,
+                          load->description.size_bytes);
+}
+
+tdm_status tdm__line_deliver(struct tdm__line *line, const struct tdm__line_load *load,
+                             struct tdm__rank *trainer)
 {
     int64_t begin_ns = tdm__clock_ns();
-    char detail[TDM__ERROR_DETAIL_BYTES];
-    const tdm_value *nothing;
-    tdm_ref *ref;
-    tdm_status status;
-    tdm_status staged;
 
-    if (load->description.size_bytes == 0) {
-        return TDM_OK;
-    }
-    tdm__step("trainer.tell");
-    TDM_TRY(tdm_actor_call(engine, "stage_part", &ref, "b", load->description.data,
-                           load->description.size_bytes));
-    status = tdm__line_send(line, load->data, load->size_bytes);
-    (void)snprintf(detail, sizeof(detail), "%s", status == TDM_OK ? "" : tdm_error_detail());
-    if (status == TDM_OK) {
-        note_sent(load, begin_ns, trainer);
-    }
-    /* Also where nothing was sent: the call must not meet the next line. */
-    staged = tdm_get_value(ref, trainer->timeout_ms, &nothing);
-    tdm__step("trainer.told");
-    tdm_ref_release(ref);
-    return status == TDM_OK ? staged : tdm__fail(status, "%s", detail);
+    TDM_TRY(tdm__line_send(line, load->data, load->size_bytes));
+    note_sent(load, begin_ns, trainer);
+    return TDM_OK;
 }
 
 /* The other end must not wait for what will not be taken. */

@@ -34,15 +34,19 @@ tdm_status tdm__line_pause(struct tdm__line *line);
 
 /* What lies in a trainer rank's bucket. */
 struct tdm__line_load {
-    struct tdm_bytes description; /* the handle tuples; none: there is nothing to send */
+    struct tdm_bytes description; /* the handle tuples */
     const void *data;
     uint64_t size_bytes;
     uint32_t window;
 };
 
-/* Tells the engine rank what comes, sends it, waits until it is staged. */
-tdm_status tdm__line_deliver(struct tdm__line *line, tdm_actor *engine,
-                             const struct tdm__line_load *load, struct tdm__rank *trainer);
+/* Tells the engine rank what comes.  The answer says that it is staged, and is to be awaited
+ * also where nothing could be sent: the call must not meet the next line. */
+tdm_status tdm__line_tell(tdm_actor *engine, const struct tdm__line_load *load,
+                          tdm_ref **told_out);
+/* Sends it; then the trainer rank needs the bytes no more. */
+tdm_status tdm__line_deliver(struct tdm__line *line, const struct tdm__line_load *load,
+                             struct tdm__rank *trainer);
 
 /* From one end to the other; both block until the bytes are there.  What came is in the bucket.
  */

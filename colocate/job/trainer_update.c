@@ -37,14 +37,14 @@ static tdm_status started(const struct trainer *trainer)
 
 static tdm_status make_mover(struct trainer *trainer, uint64_t image_bytes, bool in_place)
 {
-    const struct tdm__route_options route = {.manifest = trainer->manifest,
-                                             .from = trainer->layouts,
-                                             .from_count = trainer->rank.context.ranks_count,
-                                             .to = trainer->engine_layouts,
-                                             .to_count = trainer->rank.context.ranks_count,
-                                             .image_bytes = image_bytes,
-                                             .window_bytes =
-                                                 in_place ? 0 : trainer->rank.bucket_bytes};
+    const struct tdm__route_options route = {
+        .manifest = trainer->manifest,
+        .from = trainer->layouts,
+        .from_count = trainer->rank.context.ranks_count,
+        .to = trainer->engine_layouts,
+        .to_count = trainer->rank.context.ranks_count,
+        .image_bytes = image_bytes,
+        .window_bytes = in_place ? 0 : trainer->rank.bucket_bytes / TDM__BUCKET_HALVES};
     struct tdm__mover_options mover = {.rank = trainer->rank.context.rank,
                                        .regions = trainer->rank.regions,
                                        .group = trainer->rank.group,
@@ -154,19 +154,22 @@ tdm_status tdm__trainer_forget_engine(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
+static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists,
+                             tdm_ref **told_out)
 {
-    const tdm_value *nothing;
-    tdm_ref *ref;
-    tdm_status status;
-
     TDM_TRY(tdm_writer_status(lists));
     TDM_TRY(find_engine(trainer));
     tdm__step("trainer.tell");
-    TDM_TRY(tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), &ref));
-    status = tdm_get_value(ref, trainer->rank.timeout_ms, &nothing);
+    return tdm_actor_call_packed(trainer->engine, "stage", tdm_writer_bytes(lists), told_out);
+}
+
+static tdm_status await_stage(const struct trainer *trainer, tdm_ref *told)
+{
+    const tdm_value *nothing;
+    tdm_status status = tdm_get_value(told, trainer->rank.timeout_ms, &nothing);
+
     tdm__step("trainer.told");
-    tdm_ref_release(ref);
+    tdm_ref_release(told);
     return status;
 }
 
@@ -174,6 +177,7 @@ static tdm_status call_stage(struct trainer *trainer, const tdm_writer *lists)
 static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
 {
     tdm_writer *writer;
+    tdm_ref *told;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
@@ -181,9 +185,9 @@ static tdm_status call_engine(struct trainer *trainer, size_t list_bytes)
     for (uint32_t i = 0; i < trainer->rank.per_engine; i++) {
         tdm_write_bytes(writer, trainer->lists + i * list_bytes, list_bytes);
     }
-    status = call_stage(trainer, writer);
+    status = call_stage(trainer, writer, &told);
     tdm_writer_destroy(writer);
-    return status;
+    return status == TDM_OK ? await_stage(trainer, told) : status;
 }
 
 /* The first rank of the group does, if the engine is there. */
@@ -209,8 +213,8 @@ static tdm_status gather_lists(struct trainer *trainer, struct tdm_bytes list)
     return tdm_group_gather(trainer->gather, list.data, list.size_bytes, trainer->lists, 0);
 }
 
-/* No rank fills the next bucket before every engine has read this one, nor tells of what
- * another could not write; and if one was refused, every rank stops.  The group lives on. */
+/* No rank writes where an engine may still read, nor tells of what another could not write; and
+ * if one was refused, every rank stops.  The group lives on. */
 static tdm_status agree(struct trainer *trainer, tdm_status status)
 {
     char detail[TDM__ERROR_DETAIL_BYTES];
@@ -305,26 +309,47 @@ tdm_status tdm__trainer_make_line(tdm_call *call, void *self)
     return tdm__line_open(&((struct trainer *)self)->line, tdm_runtime_current(), 0, call);
 }
 
-/* Each rank sees to the engine rank of its number, and waits for no other's. */
-static tdm_status tell_far(struct trainer *trainer, const struct tdm__id *update,
-                           uint64_t epoch, uint32_t window)
+/* An update as it goes.  One window may be told of and not be read yet, while the next one is
+ * written. */
+struct moving {
+    struct trainer *trainer;
+    const struct tdm__id *update;
+    uint64_t epoch;
+    tdm_ref *told; /* owned; the engine's answer to come; NULL: none is */
+    uint32_t told_window;
+    tdm_status telling; /* whether this rank could; the others are yet to learn */
+};
+
+static tdm_status of_window(const struct moving *moving, tdm_status status, uint32_t window)
 {
+    return tdm__wrap(status, "bucket %u of %u", window, moving->trainer->route->windows_count);
+}
+
+/* Each rank sees to the engine rank of its number, and waits for no other's. */
+static tdm_status tell_far(struct moving *moving, uint32_t window)
+{
+    struct trainer *trainer = moving->trainer;
     uint32_t rank = trainer->rank.context.rank;
     const struct tdm__route_window *about = &trainer->route->images[rank].windows[window];
-    struct tdm__line_load load = {.data = tdm_region_address(tdm__mover_bucket(trainer->mover)),
+    const char *bucket = tdm_region_address(tdm__mover_bucket(trainer->mover));
+    struct tdm__line_load load = {.data = bucket + tdm__mover_place(trainer->mover, window),
                                   .size_bytes = about->end - about->begin,
                                   .window = window};
 
     TDM_TRY(find_engine(trainer));
-    TDM_TRY(
-        tdm__mover_describe(trainer->mover, update, epoch, window, rank, &load.description));
-    return tdm__line_deliver(&trainer->line, trainer->engine, &load, &trainer->rank);
+    TDM_TRY(tdm__mover_describe(trainer->mover, moving->update, moving->epoch, window, rank,
+                                &load.description));
+    if (load.description.size_bytes == 0) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__line_tell(trainer->engine, &load, &moving->told));
+    return tdm__line_deliver(&trainer->line, &load, &trainer->rank);
 }
 
 /* Every rank knows all sums: the engine's source writes all of its ranks' lists. */
-static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *update,
-                              uint64_t epoch, uint32_t window)
+static tdm_status tell_engine(struct moving *moving, uint32_t window)
 {
+    struct trainer *trainer = moving->trainer;
     size_t lists_bytes = 0;
     tdm_writer *writer;
     tdm_status status;
@@ -335,7 +360,7 @@ static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *upd
     for (uint32_t i = 0; i < trainer->rank.per_engine && status == TDM_OK; i++) {
         struct tdm_bytes list = {.size_bytes = 0};
 
-        status = tdm__mover_describe(trainer->mover, update, epoch, window,
+        status = tdm__mover_describe(trainer->mover, moving->update, moving->epoch, window,
                                      trainer->rank.context.rank + i, &list);
         if (status == TDM_OK) {
             tdm_write_bytes(writer, list.data, list.size_bytes);
@@ -343,10 +368,42 @@ static tdm_status tell_engine(struct trainer *trainer, const struct tdm__id *upd
         lists_bytes += list.size_bytes;
     }
     if (status == TDM_OK && lists_bytes > 0) {
-        status = call_stage(trainer, writer);
+        status = call_stage(trainer, writer, &moving->told);
     }
     tdm_writer_destroy(writer);
     return status;
+}
+
+static tdm_status tell(struct moving *moving, uint32_t window)
+{
+    const struct trainer *trainer = moving->trainer;
+    tdm_status status = TDM_OK;
+
+    moving->told_window = window;
+    if (trainer->line.group != NULL) {
+        status = trainer->engine_absent ? TDM_OK : tell_far(moving, window);
+    } else if (tells_engine(trainer)) {
+        status = tell_engine(moving, window);
+    }
+    return of_window(moving, status, window);
+}
+
+/* Nobody reads, where this rank told of a window, once this returns.  The first error stays. */
+static tdm_status await_told(struct moving *moving, tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_ref *told = moving->told;
+
+    moving->told = NULL;
+    if (told == NULL) {
+        return status;
+    }
+    if (status == TDM_OK) {
+        return of_window(moving, await_stage(moving->trainer, told), moving->told_window);
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    (void)await_stage(moving->trainer, told);
+    return tdm__fail(status, "%s", detail);
 }
 
 /* A line for the engine ranks on this rank's GPU, and one for all others. */
@@ -368,31 +425,46 @@ static void note_written(struct trainer *trainer, uint32_t window, int64_t begin
     }
 }
 
-static tdm_status move_window(struct trainer *trainer, const struct tdm__id *update,
-                              uint64_t epoch, uint32_t window)
+static tdm_status write_window(struct moving *moving, uint32_t window)
 {
+    struct trainer *trainer = moving->trainer;
     int64_t begin_ns = tdm__clock_ns();
-    tdm_status status;
+
+    TDM_TRY(of_window(moving, tdm__mover_write(trainer->mover, window), window));
+    note_written(trainer, window, begin_ns);
+    return TDM_OK;
+}
+
+/* Counts its sums, and no more.  Who still reads another window has no part of this one. */
+static tdm_status skip_window(struct moving *moving, uint32_t window)
+{
+    struct tdm__mover *mover = moving->trainer->mover;
+
+    tdm__step("trainer.skip");
+    TDM_TRY(of_window(moving, tdm__mover_write(mover, window), window));
+    return of_window(moving, tdm__mover_share(mover, window), window);
+}
+
+/* While engines read the window before, which lies in the other half of their buckets.  When
+ * all ranks agree they have, and that half may be written next. */
+static tdm_status move_window(struct moving *moving, uint32_t window)
+{
+    struct trainer *trainer = moving->trainer;
+    tdm_status status = moving->telling;
 
     if (tdm__mover_is_held(trainer->mover, window)) {
-        tdm__step("trainer.skip");
-        TDM_TRY(tdm__mover_write(trainer->mover, window)); /* counts its sums, and no more */
-        return tdm__mover_share(trainer->mover, window);
+        return skip_window(moving, window);
     }
     tdm__step("trainer.write");
-    TDM_TRY(agree(trainer, tdm__mover_write(trainer->mover, window)));
+    status = status == TDM_OK ? write_window(moving, window) : status;
+    TDM_TRY(agree(trainer, await_told(moving, status)));
     status = tdm__mover_share(trainer->mover, window);
     tdm__step("trainer.written");
     if (status != TDM_OK) {
-        return give_up(trainer, status);
+        return give_up(trainer, of_window(moving, status, window));
     }
-    note_written(trainer, window, begin_ns);
-    if (trainer->line.group != NULL) {
-        status = trainer->engine_absent ? TDM_OK : tell_far(trainer, update, epoch, window);
-    } else if (tells_engine(trainer)) {
-        status = tell_engine(trainer, update, epoch, window);
-    }
-    return agree(trainer, status);
+    moving->telling = tell(moving, window);
+    return TDM_OK;
 }
 
 /* An engine that just died may have taken its target along: no reason to end the group. */
@@ -409,17 +481,19 @@ static tdm_status open_targets(struct trainer *trainer, const tdm_value *targets
     return tdm__mover_go_on(trainer->mover);
 }
 
-/* However it ends, nothing of an engine stays mapped. */
+/* However it ends, no engine reads what this rank told of, and nothing of it stays mapped. */
 static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
                        const tdm_value *arguments)
 {
+    struct moving moving = {.trainer = trainer, .update = update, .epoch = epoch};
     tdm_status status =
         open_targets(trainer, tdm_value_at(arguments, 2), tdm_value_at(arguments, 3));
 
     for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
-        status = tdm__wrap(move_window(trainer, update, epoch, i), "bucket %u of %u", i,
-                           trainer->route->windows_count);
+        status = move_window(&moving, i);
     }
+    status = status == TDM_OK ? agree(trainer, await_told(&moving, moving.telling))
+                              : await_told(&moving, status);
     tdm__mover_close(trainer->mover);
     return status;
 }

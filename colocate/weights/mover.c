@@ -27,6 +27,7 @@ struct target {
 struct tdm__mover {
     struct tdm__mover_options options;
     tdm_region *bucket;       /* owned, like the rest; NULL in place */
+    uint64_t half_bytes;      /* of a bucket: room for one window */
     struct target *targets;   /* one an engine rank */
     struct tdm_slice *slices; /* this rank's, with addresses where they are now */
     uint32_t *shares_max;     /* of each window: the most copies that one rank makes */
@@ -101,14 +102,19 @@ static tdm_status make_buffers(struct tdm__mover *mover)
     return TDM_OK;
 }
 
+static uint64_t aligned(uint64_t bytes)
+{
+    return (bytes + TDM__ROUTE_ALIGNMENT - 1) / TDM__ROUTE_ALIGNMENT * TDM__ROUTE_ALIGNMENT;
+}
+
 static tdm_status make(struct tdm__mover *mover)
 {
     const struct tdm__mover_options *options = &mover->options;
-    struct tdm_region_options bucket = {.tag = "bucket",
-                                        .size_bytes = options->route->window_bytes_max,
-                                        .policy = TDM_REGION_DROP,
-                                        .paused = 1};
+    struct tdm_region_options bucket = {
+        .tag = "bucket", .policy = TDM_REGION_DROP, .paused = 1};
 
+    mover->half_bytes = aligned(options->route->window_bytes_max);
+    bucket.size_bytes = TDM__BUCKET_HALVES * mover->half_bytes;
     TDM_TRY(make_buffers(mover));
     return options->in_place
                ? TDM_OK
@@ -176,6 +182,11 @@ tdm_status tdm__mover_pause(struct tdm__mover *mover)
 const tdm_region *tdm__mover_bucket(const struct tdm__mover *mover)
 {
     return mover->bucket;
+}
+
+uint64_t tdm__mover_place(const struct tdm__mover *mover, uint32_t window)
+{
+    return mover->bucket == NULL ? 0 : window % TDM__BUCKET_HALVES * mover->half_bytes;
 }
 
 /* ---- targets ---------------------------------------------------------------------------- */
@@ -349,6 +360,7 @@ static void add_image(struct tdm__mover *mover, uint32_t image_index, uint32_t w
             uint64_t at = tdm__route_image_offset(route, image_index, copy);
 
             at -= mover->options.in_place ? 0 : about->begin;
+            at += tdm__mover_place(mover, window);
             mover->parts[work->parts_count] =
                 part_of(mover, copy, address == NULL ? NULL : address + at);
             mover->slots[work->parts_count] = work->sums_count++;
@@ -507,12 +519,14 @@ tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *u
 {
     const struct tdm__route *route = mover->options.route;
     const struct tdm__route_image *image = &route->images[engine_rank];
-    uint64_t size_bytes = target_bytes(mover, engine_rank);
-    struct tdm__storage_record storage = {.gpu = mover->targets[engine_rank].gpu,
-                                          .key = mover->targets[engine_rank].key,
-                                          .size_bytes = size_bytes,
-                                          .allocation_bytes = size_bytes,
-                                          .reference = ++mover->exports_count};
+    uint64_t all_bytes = target_bytes(mover, engine_rank);
+    struct tdm__storage_record storage = {
+        .gpu = mover->targets[engine_rank].gpu,
+        .key = mover->targets[engine_rank].key,
+        .size_bytes = mover->bucket == NULL ? all_bytes : mover->half_bytes,
+        .offset_bytes = tdm__mover_place(mover, window),
+        .allocation_bytes = all_bytes,
+        .reference = ++mover->exports_count};
     struct tdm__handles handles = {
         .header = {.storages_count = 1,
                    .tensors_count = image->windows[window].copies_count,

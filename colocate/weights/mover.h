@@ -12,8 +12,13 @@
 /* Every engine rank has a target: its shadow, or a bucket of the trainer rank on its GPU.  Each
  * trainer rank maps all targets that it has something for, and writes its own rectangles there,
  * window after window; so each byte is written once.  Sums are taken while copying, from the
- * trainers' own bytes, and shared by all ranks. */
+ * trainers' own bytes, and shared by all ranks.
+ *
+ * A bucket has two halves, and windows lie in them by turns: while engines read window k,
+ * window k + 1 is written.  Window k + 2 may be when all engines have read k. */
 struct tdm__mover;
+
+enum { TDM__BUCKET_HALVES = 2 };
 
 struct tdm__mover_options {
     const struct tdm__route *route; /* borrowed, like the rest */
@@ -33,6 +38,8 @@ void tdm__mover_destroy(struct tdm__mover *mover); /* NULL is allowed */
 tdm_status tdm__mover_resume(struct tdm__mover *mover, int64_t timeout_ms);
 tdm_status tdm__mover_pause(struct tdm__mover *mover);
 const tdm_region *tdm__mover_bucket(const struct tdm__mover *mover); /* NULL in place */
+/* Where in a bucket, of any rank, a window begins. */
+uint64_t tdm__mover_place(const struct tdm__mover *mover, uint32_t window);
 
 /* The blocks of an engine rank's target, one behind the other, and the GPU they are on. */
 struct tdm__target {
@@ -65,7 +72,7 @@ tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window);
  * sums all ranks know already, nothing is exchanged. */
 tdm_status tdm__mover_share(struct tdm__mover *mover, uint32_t window);
 
-/* The handle tuples of the window last written, for one engine rank; no bytes where it has
+/* The handle tuples of a window that was shared, for one engine rank; no bytes where it has
  * nothing in there.  Borrowed until the next call. */
 tdm_status tdm__mover_describe(struct tdm__mover *mover, const struct tdm__id *update,
                                uint64_t epoch, uint32_t window, uint32_t engine_rank,

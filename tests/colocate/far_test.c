@@ -23,6 +23,15 @@ struct end {
     struct tdm__rank rank; /* the trainer's */
 };
 
+static tdm_status finish(tdm_ref *ref)
+{
+    const tdm_value *value;
+    tdm_status status = tdm_get_value(ref, CALL_MS, &value);
+
+    tdm_ref_release(ref);
+    return status;
+}
+
 static void end_close(void *self)
 {
     struct end *end = self;
@@ -43,6 +52,7 @@ static tdm_status trainer_deliver(tdm_call *call, void *self)
     struct end *end = self;
     struct tdm__line_load load = {.description = {"what", 4}};
     tdm_actor *engine;
+    tdm_ref *told;
     char *data;
     tdm_status status;
 
@@ -53,7 +63,13 @@ static tdm_status trainer_deliver(tdm_call *call, void *self)
     load.data = data;
     end->rank.per_engine = 1;
     end->rank.timeout_ms = CALL_MS;
-    status = tdm__line_deliver(&end->line, engine, &load, &end->rank);
+    status = tdm__line_tell(engine, &load, &told);
+    if (status == TDM_OK) {
+        tdm_status sent = tdm__line_deliver(&end->line, &load, &end->rank);
+
+        status = finish(told);
+        status = sent != TDM_OK ? sent : status;
+    }
     free(data);
     tdm_actor_destroy(engine);
     return status;
@@ -120,15 +136,6 @@ static void tried(tdm_status status, const char *what, int line)
     if (status != TDM_OK) {
         fail_msg("line %d: %s: %s: %s", line, what, tdm_strerror(status), tdm_error_detail());
     }
-}
-
-static tdm_status finish(tdm_ref *ref)
-{
-    const tdm_value *value;
-    tdm_status status = tdm_get_value(ref, CALL_MS, &value);
-
-    tdm_ref_release(ref);
-    return status;
 }
 
 static void draw_line(const char *name, uint64_t bucket_bytes)

@@ -142,12 +142,14 @@ static tdm_status stage_sent(struct movers *m, uint32_t window, size_t flipped,
                              size_t come_bytes)
 {
     const tdm_region *bucket = movers_target(m);
-    char *copy = malloc(tdm_region_size(bucket));
+    uint64_t place = tdm__mover_place(m->movers[0], window);
+    size_t size_bytes = tdm_region_size(bucket) - place;
+    char *copy = malloc(size_bytes);
     struct tdm_bytes bytes;
     tdm_status status;
 
     assert_non_null(copy);
-    memcpy(copy, tdm_region_address(bucket), tdm_region_size(bucket));
+    memcpy(copy, (const char *)tdm_region_address(bucket) + place, size_bytes);
     copy[flipped] = (char)(copy[flipped] ^ (flipped > 0 ? 0x10 : 0));
     TRY(tdm__mover_describe(m->movers[0], &m->world->update, m->world->epoch, window, 0,
                             &bytes));
@@ -161,7 +163,7 @@ static tdm_status stage_sent(struct movers *m, uint32_t window, size_t flipped,
 static void parts_that_were_sent_arrive_too(void **state)
 {
     struct movers *m = movers_open(false, TDM__VERIFY_FULL);
-    size_t all_bytes = tdm_region_size(movers_target(m));
+    size_t all_bytes = tdm__mover_place(m->movers[0], 1); /* a half */
 
     (void)state;
     movers_begin(m);
@@ -238,6 +240,71 @@ static void samples_are_of_everything_in_the_end(void **state)
         movers_give_up(m);
     }
     assert_int_equal(found, 1);
+    movers_close(m);
+}
+
+/* ---- two halves of a bucket ------------------------------------------------------------- */
+
+static void a_window_is_read_while_the_next_one_is_written(void **state)
+{
+    struct movers *m = movers_open(false, TDM__VERIFY_FULL);
+    struct weight_world *world = m->world;
+    uint32_t count = m->route->windows_count;
+
+    (void)state;
+    assert_true(count > 3);
+    for (int i = 0; i < 3; i++) {
+        weight_world_learn(world);
+        movers_begin(m);
+        movers_write(m, 0);
+        for (uint32_t window = 0; window < count; window++) {
+            if (window + 1 < count) {
+                movers_write(m, window + 1);
+            }
+            TRY(movers_stage(m, window));
+        }
+        movers_end(m);
+        TRY(tdm__receiver_prepare_parts(world->receiver, &world->update));
+        TRY(tdm__receiver_flip(world->receiver, &world->update));
+        TRY(tdm__mover_pause(m->movers[0]));
+        assert_true(movers_serve_truth(m));
+    }
+    movers_close(m);
+}
+
+/* Why all engines have to read a window before the one after the next is written. */
+static void a_window_that_was_written_over_is_noticed(void **state)
+{
+    struct movers *m = movers_open(false, TDM__VERIFY_FULL);
+
+    (void)state;
+    movers_begin(m);
+    for (uint32_t window = 0; window <= TDM__BUCKET_HALVES; window++) {
+        movers_write(m, window);
+    }
+    assert_int_equal(movers_stage(m, 0), TDM_E_CHECKSUM);
+    movers_give_up(m);
+    movers_commit(m);
+    assert_true(movers_serve_truth(m));
+    movers_close(m);
+}
+
+static void a_bucket_has_room_for_two_windows_and_no_more(void **state)
+{
+    struct movers *m = movers_open(false, TDM__VERIFY_FULL);
+    struct movers *in_place = movers_open(true, TDM__VERIFY_FULL);
+    uint64_t half = tdm__mover_place(m->movers[0], 1);
+
+    (void)state;
+    assert_true(half >= m->route->window_bytes_max);
+    assert_true(half < m->route->window_bytes_max + TDM__ROUTE_ALIGNMENT);
+    for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
+        assert_int_equal(tdm__mover_place(m->movers[rank], 0), 0);
+        assert_int_equal(tdm__mover_place(m->movers[rank], 2), 0);
+        assert_int_equal(tdm__mover_place(m->movers[rank], 3), half);
+        assert_int_equal(tdm__mover_place(in_place->movers[rank], 1), 0);
+    }
+    movers_close(in_place);
     movers_close(m);
 }
 
@@ -341,6 +408,9 @@ static int run_here(const char *device)
         cmocka_unit_test(a_target_that_is_none_is_refused_and_leaves_nothing),
         cmocka_unit_test(buckets_of_any_size_bring_the_same_bits),
         cmocka_unit_test(samples_are_of_everything_in_the_end),
+        cmocka_unit_test(a_window_is_read_while_the_next_one_is_written),
+        cmocka_unit_test(a_window_that_was_written_over_is_noticed),
+        cmocka_unit_test(a_bucket_has_room_for_two_windows_and_no_more),
         cmocka_unit_test(a_late_engine_copies_what_is_served),
         cmocka_unit_test(no_failed_call_serves_half_a_version_in_place),
         cmocka_unit_test(no_failed_call_serves_half_a_version_by_copy),

@@ -303,6 +303,13 @@ static void a_journal_written_too_soon_is_found(void **state)
     find(UPDATE_BUG_JOURNAL_BEFORE_BYTES, "journal, donate", limits);
 }
 
+static void a_bucket_written_before_all_have_read_is_found(void **state)
+{
+    (void)state;
+    find(UPDATE_BUG_WAITS_FOR_ONE_ENGINE, "halves",
+         (struct update_limits){.members = 2, .updates = 1, .way = UPDATE_BY_COPY});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +319,7 @@ int main(void)
         cmocka_unit_test(known_mistakes_of_others_are_found),
         cmocka_unit_test(a_drop_that_names_no_update_is_found),
         cmocka_unit_test(a_journal_written_too_soon_is_found),
+        cmocka_unit_test(a_bucket_written_before_all_have_read_is_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

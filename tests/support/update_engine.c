@@ -156,9 +156,17 @@ static bool put(struct update_scene *scene, struct update_member *member,
         if (!trainer->alive || trainer->incarnation != bucket->from) {
             return false; /* what it would copy from is gone */
         }
-        memcpy(member->shadow[bucket->tensor], trainer->bucket, UPDATE_TENSOR_BYTES);
+        memcpy(member->shadow[bucket->tensor], trainer->bucket[bucket->tensor % UPDATE_HALVES],
+               UPDATE_TENSOR_BYTES);
     }
-    return bytes_are(member->shadow[bucket->tensor], bucket);
+    if (bytes_are(member->shadow[bucket->tensor], bucket)) {
+        return true;
+    }
+    if (scene->limits->way == UPDATE_BY_COPY && !bucket->unheard &&
+        scene->world->tears_left == scene->limits->tears) {
+        update_wrong(scene, "a bucket is written over before it has been read");
+    }
+    return false;
 }
 
 static void close_bucket(const struct update_limits *limits, struct update_member *member,

@@ -62,6 +62,7 @@ bool update_driver_generates(const struct update_limits *limits,
 /* Other weights than any before. */
 void update_trainer_learns(struct update_world *world);
 void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong);
-bool update_trainer_can_go_on(const struct update_world *world);
+bool update_trainer_can_go_on(const struct update_limits *limits,
+                              const struct update_world *world);
 
 #endif

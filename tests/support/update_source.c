@@ -485,13 +485,27 @@ void update_driver_learns_of_trainer(struct update_scene *scene)
 
 /* ---- the trainer ------------------------------------------------------------------------ */
 
-bool update_trainer_can_go_on(const struct update_world *world)
+static bool has_waited(const struct update_limits *limits, const struct update_trainer *trainer)
+{
+    return trainer->waiting == 0 || (limits->bug == UPDATE_BUG_WAITS_FOR_ONE_ENGINE &&
+                                     trainer->waiting != trainer->work.crew);
+}
+
+bool update_trainer_can_go_on(const struct update_limits *limits,
+                              const struct update_world *world)
 {
     const struct update_trainer *trainer = &world->trainer;
 
-    return trainer->alive && (trainer->todo == TRAINER_RESTS   ? trainer->order.here != 0
-                              : trainer->todo == TRAINER_WAITS ? trainer->waiting == 0
-                                                               : true);
+    if (trainer->todo == TRAINER_TELLS || trainer->todo == TRAINER_WAITS) {
+        return trainer->alive && has_waited(limits, trainer);
+    }
+    return trainer->alive && (trainer->todo != TRAINER_RESTS || trainer->order.here != 0);
+}
+
+/* Else it waits for the engines in between. */
+static bool writes_ahead(const struct update_scene *scene)
+{
+    return scene->limits->way == UPDATE_BY_COPY;
 }
 
 static void finish(struct update_scene *scene)
@@ -532,7 +546,7 @@ static void write_byte(struct update_scene *scene, uint8_t place, uint8_t byte)
     struct update_trainer *trainer = &scene->world->trainer;
 
     if (scene->limits->way != UPDATE_IN_PLACE) {
-        trainer->bucket[place] = byte;
+        trainer->bucket[trainer->tensor % UPDATE_HALVES][place] = byte;
         return;
     }
     for (uint8_t i = 0; i < scene->limits->members; i++) {
@@ -571,12 +585,12 @@ static void tell(struct update_scene *scene)
                                      .version = trainer->work.version,
                                      .tensor = trainer->tensor};
 
+    uint8_t told = wanting(scene) & (uint8_t)~trainer->waiting;
+
     update_fill(trainer->weights, trainer->tensor, message.seen);
-    trainer->waiting = wanting(scene);
-    trainer->todo = TRAINER_WAITS;
+    trainer->waiting |= told;
     for (uint8_t i = 0; i < scene->limits->members; i++) {
-        if ((trainer->waiting >> i & 1) != 0 &&
-            reaches(trainer, &scene->world->members[i], i)) {
+        if ((told >> i & 1) != 0 && reaches(trainer, &scene->world->members[i], i)) {
             scene->world->members[i].bucket = message;
         }
     }
@@ -615,7 +629,7 @@ static void take_order(struct update_scene *scene)
     trainer->todo = TRAINER_WRITES;
 }
 
-/* On to the next bucket that anybody needs; the end, if there is none. */
+/* On to the next bucket that anybody needs; when all are told and read, that was all. */
 static void next_bucket(struct update_scene *scene)
 {
     struct update_trainer *trainer = &scene->world->trainer;
@@ -623,10 +637,29 @@ static void next_bucket(struct update_scene *scene)
     while (trainer->tensor < UPDATE_TENSORS && wanting(scene) == 0) {
         trainer->tensor++;
     }
-    if (trainer->failed || trainer->tensor == UPDATE_TENSORS) {
-        finish(scene);
-    } else {
+    if (trainer->tensor < UPDATE_TENSORS && !trainer->failed) {
         trainer->todo = TRAINER_WRITES;
+    } else if (trainer->waiting != 0) {
+        trainer->todo = TRAINER_WAITS;
+    } else {
+        finish(scene);
+    }
+}
+
+/* All have read the bucket before. */
+static void tell_or_finish(struct update_scene *scene)
+{
+    struct update_trainer *trainer = &scene->world->trainer;
+
+    if (trainer->failed) {
+        finish(scene);
+        return;
+    }
+    tell(scene);
+    trainer->todo = TRAINER_WAITS;
+    if (writes_ahead(scene)) {
+        trainer->tensor++;
+        next_bucket(scene);
     }
 }
 
@@ -660,10 +693,10 @@ void update_trainer_goes_on(struct update_scene *scene, bool writes_wrong)
             trainer->known > trainer->tensor ? trainer->known : (uint8_t)(trainer->tensor + 1);
         break;
     case TRAINER_TELLS:
-        tell(scene);
+        tell_or_finish(scene);
         break;
     case TRAINER_WAITS:
-        trainer->tensor++;
+        trainer->tensor = (uint8_t)(trainer->tensor + !writes_ahead(scene));
         next_bucket(scene);
         break;
     }

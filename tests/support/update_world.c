@@ -157,7 +157,7 @@ static void trainer_events(const struct update_limits *limits, const struct upda
 
     add(list, !trainer->alive, UPDATE_TRAINER_STARTS, 0);
     add(list, trainer->alive && world->crashes_left > 0, UPDATE_TRAINER_ENDS, 0);
-    add(list, update_trainer_can_go_on(world), UPDATE_TRAINER_GOES_ON, 0);
+    add(list, update_trainer_can_go_on(limits, world), UPDATE_TRAINER_GOES_ON, 0);
     add(list, trainer->alive && trainer->todo == TRAINER_WRITES_ON && world->tears_left > 0,
         UPDATE_TRAINER_WRITES_WRONG, 0);
     for (uint8_t i = 0; i < limits->members && trainer->alive; i++) {

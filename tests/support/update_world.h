@@ -15,7 +15,8 @@
  * between any two of the named steps of docs/protocols/commit.md and come back as another. */
 enum {
     UPDATE_MEMBERS_MAX = 3,
-    UPDATE_TENSORS = 2, /* one a bucket */
+    UPDATE_TENSORS = 3, /* one a bucket */
+    UPDATE_HALVES = 2,  /* of the trainer's memory for buckets: one each, by turns */
     UPDATE_TENSOR_BYTES = 2,
     UPDATE_IDS_MAX = 15,
     UPDATE_RECORDED_MAX = 6, /* members of one update, with those who joined and died */
@@ -40,13 +41,16 @@ enum update_bug {
     /* Tandem's own: a drop that does not say of which update. */
     UPDATE_BUG_DROP_OF_NOTHING,
     /* A bucket is entered in the journal before its bytes are there. */
-    UPDATE_BUG_JOURNAL_BEFORE_BYTES
+    UPDATE_BUG_JOURNAL_BEFORE_BYTES,
+    /* A trainer that has its own engine's answer goes on, without a word from the others: it
+     * writes a bucket where the one before the last may still be read. */
+    UPDATE_BUG_WAITS_FOR_ONE_ENGINE
 };
 
 /* How weights travel. */
 enum update_way {
     UPDATE_BY_NAME,  /* whole tensors: a bucket may come twice, and there is no journal */
-    UPDATE_BY_COPY,  /* parts, each into the trainer's bucket */
+    UPDATE_BY_COPY,  /* parts; one bucket is written while the one before is read */
     UPDATE_IN_PLACE, /* parts, into the engines' shadows */
     UPDATE_WAYS
 };
@@ -170,7 +174,7 @@ struct update_trainer {
     struct update_order order; /* in its mailbox */
     struct update_order work;
     uint8_t todo, tensor, waiting, failed;
-    uint8_t bucket[UPDATE_TENSOR_BYTES];
+    uint8_t bucket[UPDATE_HALVES][UPDATE_TENSOR_BYTES];
 };
 
 struct update_world {
