@@ -124,9 +124,13 @@ static void put_waiting(struct operation *operation)
     TAILQ_INSERT_HEAD(&redis->waiting, operation, entry);
 }
 
-/* `status` is the result of forming the command. */
+/* `status` is the result of forming the command.  Who is told of the store's end may ask once
+ * more: there is nobody to send it to. */
 static void submit(struct redis_store *redis, struct operation *operation, tdm_status status)
 {
+    if (status == TDM_OK && redis->store.closing) {
+        status = tdm__fail(TDM_E_STORE, "the store was closed");
+    }
     if (status != TDM_OK) {
         answer(operation, status, NULL);
         free_operation(operation);

@@ -84,10 +84,11 @@ static void give_answer(struct operation *operation, tdm_status status,
     free_operation(operation);
 }
 
-/* Was it lost on its way there?  Then the inner store never hears of it. */
+/* Was it lost on its way there?  Then the inner store never hears of it; nor of what is asked
+ * while this one closes. */
 static bool lose_request(struct operation *operation)
 {
-    if (operation->fault != FAULT_LOST_REQUEST) {
+    if (operation->fault != FAULT_LOST_REQUEST && !operation->faulty->store.closing) {
         return false;
     }
     give_answer(operation, tdm__fail(TDM_E_STORE, "fault: the request was lost"), NULL);

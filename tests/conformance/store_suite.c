@@ -53,6 +53,43 @@ bool store_has_ended(void *answer)
     return ((const struct store_answer *)answer)->ended;
 }
 
+struct follower {
+    struct tdm__store *store;
+    struct store_answer first;
+    struct store_answer reading;
+    struct store_answer commit;
+};
+
+static void ask_again(void *arg, tdm_status status, const struct tdm__record *records,
+                      uint32_t records_count)
+{
+    static const struct tdm__write write = {
+        .kind = TDM__WRITE_PUT, .key = "late", .version = TDM__VERSION_ANY};
+    struct follower *follower = arg;
+    const char *pattern = "*";
+
+    store_on_read(&follower->first, status, records, records_count);
+    follower->store->ops->read(follower->store, &pattern, 1, TDM__NEVER, store_on_read,
+                               &follower->reading);
+    follower->store->ops->commit(follower->store, &write, 1, TDM__NEVER, store_on_commit,
+                                 &follower->commit);
+}
+
+void store_expect_questions_at_the_end_to_be_told(struct tdm__store *store)
+{
+    struct follower follower = {.store = store};
+    const struct store_answer *answers[] = {&follower.first, &follower.reading,
+                                            &follower.commit};
+    const char *pattern = "*";
+
+    store->ops->read(store, &pattern, 1, TDM__NEVER, ask_again, &follower);
+    store->ops->close(store);
+    for (size_t i = 0; i < 3; i++) {
+        assert_true(answers[i]->ended);
+        assert_int_equal(answers[i]->status, TDM_E_STORE);
+    }
+}
+
 void store_run_until(struct store_world *world, bool (*done)(void *arg), void *arg)
 {
     assert_int_equal(tdm__loop_run(world->loop, done, arg, tdm__clock_ms() + WAIT_MS), TDM_OK);

@@ -34,6 +34,9 @@ void store_on_read(void *answer, tdm_status status, const struct tdm__record *re
 void store_on_commit(void *answer, tdm_status status, uint64_t version);
 bool store_has_ended(void *answer);
 
+/* Asks, and asks again when the answer comes, then closes the store: both are told. */
+void store_expect_questions_at_the_end_to_be_told(struct tdm__store *store);
+
 struct store_answer store_read(struct store_world *world, const char *pattern);
 struct store_answer store_commit_answer(struct store_world *world,
                                         const struct tdm__write *writes, uint32_t writes_count);

@@ -148,6 +148,23 @@ static void closing_answers_what_the_inner_store_still_has(void **state)
     tdm__loop_destroy(faulty.loop);
 }
 
+static void closing_answers_what_is_asked_then(void **state)
+{
+    struct tdm__store *faulty;
+    struct tdm__store *memory;
+    struct tdm__loop *loop;
+
+    (void)state;
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    assert_int_equal(tdm__store_memory_open(loop, &memory), TDM_OK);
+    for (uint64_t seed = 0; seed < 20; seed++) {
+        assert_int_equal(tdm__store_faulty_open(loop, memory, seed, 2, &faulty), TDM_OK);
+        store_expect_questions_at_the_end_to_be_told(faulty);
+    }
+    store_expect_questions_at_the_end_to_be_told(memory);
+    tdm__loop_destroy(loop);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +173,7 @@ int main(void)
         cmocka_unit_test(the_same_seed_brings_the_same_faults),
         cmocka_unit_test(a_lost_answer_leaves_the_change_made),
         cmocka_unit_test(closing_answers_what_the_inner_store_still_has),
+        cmocka_unit_test(closing_answers_what_is_asked_then),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -295,6 +295,17 @@ static void a_store_that_closes_answers_what_was_sent(void **state)
     assert_int_equal(answer.status, TDM_E_STORE);
 }
 
+static void a_store_that_closes_answers_what_is_asked_then(void **state)
+{
+    struct store_world *base = *state;
+    struct tdm__store *store;
+
+    assert_int_equal(tdm__store_redis_open(base->loop, tdm__redis_embedded_url(world.server),
+                                           "closing", 5000, &store),
+                     TDM_OK);
+    store_expect_questions_at_the_end_to_be_told(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +321,7 @@ int main(void)
         cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
         cmocka_unit_test(a_store_that_closes_answers_what_was_sent),
+        cmocka_unit_test(a_store_that_closes_answers_what_is_asked_then),
     };
 
     return store_suite_run(open_world, close_world) +
