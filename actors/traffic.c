@@ -145,11 +145,12 @@ static void on_pulled(void *arg, tdm_status status, const char *detail,
     take_answer(outgoing, outgoing->pulled_id, status, detail, document);
 }
 
-/* The actor has answered with a failure: is the call made again? */
+/* The actor has answered with a failure: is the call made again?  Not where it has no such
+ * method: without end of retries, that would be asked as fast as it is answered. */
 static bool is_worth_another_try(const struct tdm__outgoing *outgoing, tdm_status status)
 {
     bool is_final = status == TDM_OK || status == TDM_E_CANCELED || status == TDM_E_TIMEOUT ||
-                    status == TDM_E_ACTOR_DIED;
+                    status == TDM_E_ACTOR_DIED || status == TDM_E_NOT_FOUND;
 
     return outgoing->retries_failures && outgoing->retries_left != 0 && !is_final &&
            !outgoing->settled && outgoing->stream == NULL;

@@ -235,7 +235,8 @@ struct tdm_call_options {
     int retry_failures;  /* 1: a failure that the actor answers is a reason to make the call
                             again, too, while retries are left: at once, in front of calls that
                             wait here.  Not for streams, and not after TDM_E_CANCELED,
-                            TDM_E_TIMEOUT and TDM_E_ACTOR_DIED.  Default: it is the result */
+                            TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND (as of a method
+                            that the class has not).  Default: it is the result */
     const char *concurrency_group; /* of the class, or "default": it runs there; default the
                                       method's own */
     uint32_t results_count; /* default 1; more: the method replies so many values, and value i

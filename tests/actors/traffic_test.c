@@ -138,6 +138,22 @@ static void a_canceled_call_is_not_tried_again(void **state)
     assert_int_equal(peer.runs_count, 1);
 }
 
+/* It would for ever be answered the same, as fast as messages go. */
+static void a_method_that_is_not_there_is_not_tried_again(void **state)
+{
+    const struct tdm_call_options options = {.max_retries = -1, .retry_failures = 1};
+    tdm_ref *ref;
+
+    (void)state;
+    peer_found(&peer);
+    ref = peer_call(&peer, 0, &options);
+    peer_hold(&peer, 1);
+    peer_fail(&peer, 0, TDM_E_NOT_FOUND, "class x has no method \"m\"");
+    peer_settle(&peer);
+    assert_int_equal(peer.runs_count, 1);
+    expect_failure(ref, TDM_E_NOT_FOUND, "no method");
+}
+
 static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **state)
 {
     char address[sizeof(peer.address)];
@@ -396,6 +412,7 @@ enum { PROGRAM_CALLS = 60 };
 struct program {
     struct chance chance;
     bool restarts;
+    bool fails; /* methods do, and repeatable calls are tried again */
     tdm_ref *refs[PROGRAM_CALLS];
     bool repeatable[PROGRAM_CALLS];
     bool canceled[PROGRAM_CALLS];
@@ -412,6 +429,7 @@ static void make_one(struct program *program)
     }
     program->repeatable[i] = chance_below(&program->chance, 2) == 0;
     options.max_retries = program->repeatable[i] ? -1 : -2;
+    options.retry_failures = program->fails;
     program->refs[i] = peer_call(&peer, i, &options);
     program->made++;
 }
@@ -428,6 +446,17 @@ static void cancel_one(struct program *program)
     program->canceled[i] = true;
 }
 
+static void answer_one(struct program *program)
+{
+    uint32_t index = chance_below(&program->chance, peer.held_count);
+
+    if (program->fails && chance_below(&program->chance, 3) == 0) {
+        peer_fail(&peer, index, TDM_E_METHOD, "on purpose");
+    } else {
+        peer_answer(&peer, index);
+    }
+}
+
 static void one_step(struct program *program)
 {
     uint32_t what = chance_below(&program->chance, 100);
@@ -435,7 +464,7 @@ static void one_step(struct program *program)
     if (what < 40) {
         make_one(program);
     } else if (what < 65 && peer.held_count > 0) {
-        peer_answer(&peer, chance_below(&program->chance, peer.held_count));
+        answer_one(program);
     } else if (what < 69) {
         peer_cut(&peer);
     } else if (what < 72 && program->restarts && peer.actor_conn != NULL) {
@@ -472,14 +501,15 @@ static void check_result(struct program *program, int64_t i)
     if (status == TDM_OK) {
         assert_int_equal(number, i);
     } else if (!program->canceled[i]) {
-        assert_int_equal(status, TDM_E_ACTOR_RESTARTING);
-        assert_true(program->restarts && !program->repeatable[i]);
+        assert_false(program->repeatable[i]);
+        assert_true((program->restarts && status == TDM_E_ACTOR_RESTARTING) ||
+                    (program->fails && status == TDM_E_METHOD));
     }
     tdm_ref_release(program->refs[i]);
 }
 
-/* Each incarnation sees each call once, in the order made; only repeatable ones are seen by
- * more than one. */
+/* Each incarnation sees each call once, in the order made, and again only what failed there;
+ * only repeatable ones are seen more than once. */
 static void check_runs(const struct program *program)
 {
     uint32_t seen[PROGRAM_CALLS] = {0};
@@ -490,7 +520,8 @@ static void check_runs(const struct program *program)
         seen[run->number]++;
         assert_true(seen[run->number] == 1 || program->repeatable[run->number]);
         if (i > 0 && run[-1].incarnation == run->incarnation) {
-            assert_true(run->number > run[-1].number && run->sequence > run[-1].sequence);
+            assert_true(program->fails || run->number > run[-1].number);
+            assert_true(run->sequence > run[-1].sequence);
         }
     }
     for (int64_t i = 0; i < program->made; i++) {
@@ -499,9 +530,9 @@ static void check_runs(const struct program *program)
     }
 }
 
-static void run_program(uint64_t seed, bool restarts)
+static void run_program(uint64_t seed, bool restarts, bool fails)
 {
-    struct program program = {.chance = {seed}, .restarts = restarts};
+    struct program program = {.chance = {seed}, .restarts = restarts, .fails = fails};
 
     peer_create(&peer);
     peer_found(&peer);
@@ -526,7 +557,7 @@ static void random_programs_keep_their_promises(void **state)
         uint64_t seed = chance_next(&chance);
 
         print_message("program %d: state %llu\n", i, (unsigned long long)seed);
-        run_program(seed, i % 2 == 1);
+        run_program(seed, i % 2 == 1, i % 4 >= 2);
     }
 }
 
@@ -539,6 +570,7 @@ int main(void)
         TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
         TRAFFIC_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
         TRAFFIC_TEST(a_canceled_call_is_not_tried_again),
+        TRAFFIC_TEST(a_method_that_is_not_there_is_not_tried_again),
         TRAFFIC_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
         TRAFFIC_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
         TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
