@@ -11,6 +11,12 @@
 
 enum { STORE_DEADLINE_MS = 10000, END_THERE_MS = 10000 };
 
+/* Who waits for a group to be gone. */
+struct remover {
+    struct remover *next;
+    struct tdm__incoming *incoming;
+};
+
 /* A group that a process of this node made, or asks for, or has removed. */
 struct group {
     struct group *next;
@@ -19,7 +25,7 @@ struct group {
     struct tdm__resources *wanted;     /* owned */
     struct tdm__reserve_group request; /* what it is to be */
     struct tdm__incoming *incoming;    /* who waits for it to be held; NULL afterwards */
-    struct tdm__incoming *removal;     /* who waits for it to be gone; may be NULL */
+    struct remover *removers;          /* owned */
     struct tdm__timer *timer;          /* ends the waiting; NULL if it was made elsewhere */
     uint32_t ending;                   /* nodes whose actors in it are not gone yet */
     char why[512];                     /* it does not fit now */
@@ -51,14 +57,27 @@ static void group_free(struct group *group)
     free(group);
 }
 
+static void tell_removers(struct group *group, tdm_status status, const char *detail)
+{
+    struct remover *remover;
+
+    while ((remover = group->removers) != NULL) {
+        group->removers = remover->next;
+        if (status == TDM_OK) {
+            tdm__incoming_reply_pack(remover->incoming, "");
+        } else {
+            tdm__incoming_fail(remover->incoming, status, detail);
+        }
+        free(remover);
+    }
+}
+
 static void group_fails(struct group *group, tdm_status status, const char *detail)
 {
     if (group->incoming != NULL) {
         tdm__incoming_fail(group->incoming, status, detail);
     }
-    if (group->removal != NULL) {
-        tdm__incoming_reply_pack(group->removal, "");
-    }
+    tell_removers(group, TDM_OK, "");
     group_free(group);
 }
 
@@ -75,12 +94,7 @@ static void removed(void *arg, tdm_status status, const char *detail)
     if (status != TDM_OK && !node->stopping) {
         tdm__log(TDM__WARN, "groups", "removing a group: %s: %s", tdm_strerror(status), detail);
     }
-    if (group->removal != NULL && status == TDM_OK) {
-        tdm__incoming_reply_pack(group->removal, "");
-    } else if (group->removal != NULL) {
-        tdm__incoming_fail(group->removal, status, detail);
-    }
-    group->removal = NULL;
+    tell_removers(group, status, detail);
     if (is_open && !node->stopping) {
         release(group); /* what is not given back is lost to all */
         return;
@@ -438,12 +452,11 @@ static struct group *add_group(struct tdm__node *node)
 {
     struct group *group = calloc(1, sizeof(*group));
 
-    if (group == NULL) {
-        return NULL;
+    if (group != NULL) {
+        group->node = node;
+        group->next = node->groups->all;
+        node->groups->all = group;
     }
-    group->node = node;
-    group->next = node->groups->all;
-    node->groups->all = group;
     return group;
 }
 
@@ -566,8 +579,10 @@ void tdm__node_group_orphaned(struct tdm__node *node, const struct tdm__id *id)
     }
 }
 
+/* Its removal may have begun already, for another process or with its creator's end. */
 static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
 {
+    struct remover *remover;
     struct group *group;
     struct tdm__id id;
 
@@ -575,16 +590,15 @@ static void serve_remove(struct tdm__node *node, struct tdm__incoming *incoming)
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
         return;
     }
-    group = find_or_add(node, &id);
+    remover = malloc(sizeof(*remover));
+    group = remover == NULL ? NULL : find_or_add(node, &id);
     if (group == NULL) {
+        free(remover);
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "a group");
         return;
     }
-    if (group->removal != NULL) {
-        tdm__incoming_reply_pack(incoming, "");
-        return;
-    }
-    group->removal = incoming; /* its removal may have begun with its creator's end */
+    *remover = (struct remover){group->removers, incoming};
+    group->removers = remover;
     group_remove(group);
 }
 
@@ -601,10 +615,16 @@ static void ended_here(void *arg)
     struct group *group = find_here(removal.node, &removal.group);
 
     free(arg);
-    if (group != NULL && group->removed_elsewhere) {
-        group_fails(group, TDM_E_CANCELED, "the group was removed"); /* frees it */
-    }
     tdm__incoming_reply_pack(removal.incoming, "");
+    if (group == NULL || !group->removed_elsewhere) {
+        return;
+    }
+    group->removed_elsewhere = false;
+    if (group->removers != NULL) {
+        group_close(group); /* they wait for all of it: what is gone may be removed again */
+    } else {
+        group_free(group);
+    }
 }
 
 static void serve_end(struct tdm__node *node, struct tdm__incoming *incoming)

@@ -3,8 +3,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/support/actor_world.h"
 
+#include <tandem/state.h>
+
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -163,6 +167,64 @@ static void mistakes_are_told(void **state)
                      TDM_E_INVAL);
 }
 
+static tdm_placement_group *create_stage(void)
+{
+    static const struct tdm_bundle bundle = {.num_cpus = 1};
+    const struct tdm_placement_group_options options = {.name = "stage"};
+    tdm_placement_group *group = NULL;
+    tdm_status status =
+        tdm_placement_group_create_with(runtime, &bundle, 1, &options, PATIENCE_MS, &group);
+
+    if (status != TDM_OK) {
+        fail_msg("%s: %s", tdm_strerror(status), tdm_error_detail());
+    }
+    return group;
+}
+
+/* NULL if it is gone afterwards. */
+static void *remove_group(void *group)
+{
+    const struct tdm_group_state *groups = NULL;
+    bool is_gone = true;
+    uint32_t count = 0;
+
+    if (tdm_placement_group_remove(group, PATIENCE_MS) != TDM_OK ||
+        tdm_list_groups(runtime, PATIENCE_MS, &groups, &count) != TDM_OK) {
+        return runtime;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        is_gone = is_gone && strcmp(groups[i].name, "stage") != 0;
+    }
+    tdm_list_free(groups);
+    return is_gone ? NULL : runtime;
+}
+
+enum { REMOVERS = 4 };
+
+static void all_who_remove_a_group_wait_until_it_is_gone(void **state)
+{
+    tdm_placement_group *groups[REMOVERS];
+    pthread_t threads[REMOVERS];
+    void *failed;
+
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        groups[0] = create_stage();
+        for (int i = 1; i < REMOVERS; i++) {
+            assert_int_equal(
+                tdm_placement_group_find(runtime, NULL, "stage", PATIENCE_MS, &groups[i]),
+                TDM_OK);
+        }
+        for (int i = 0; i < REMOVERS; i++) {
+            assert_int_equal(pthread_create(&threads[i], NULL, remove_group, groups[i]), 0);
+        }
+        for (int i = 0; i < REMOVERS; i++) {
+            assert_int_equal(pthread_join(threads[i], &failed), 0);
+            assert_null(failed);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +233,7 @@ int main(void)
         cmocka_unit_test(a_timeout_tells_what_is_wanted_and_what_is_free),
         cmocka_unit_test(actors_share_the_gpu_of_their_bundle),
         cmocka_unit_test(what_a_bundle_never_holds_is_refused),
+        cmocka_unit_test(all_who_remove_a_group_wait_until_it_is_gone),
         cmocka_unit_test(mistakes_are_told),
     };
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
