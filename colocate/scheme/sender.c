@@ -8,6 +8,7 @@
 #include "colocate/scheme/receiver.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,6 +342,22 @@ static void close_board(tdm_weights_sender *sender)
     (void)tdm_actor_kill(sender->board, CLOSE_MS);
 }
 
+/* The board's name for a record is never used again.  Where a receiver may still ask, or the
+ * store is away, it stays. */
+static void forget_record(const tdm_weights_sender *sender)
+{
+    const struct tdm__version_request request = {
+        .kind = TDM__VERSION_FORGET,
+        .update = tdm__round_update(&sender->round, sender->epoch)};
+    struct tdm__version_answer answer;
+
+    if (sender->epoch != 0 && tdm__round_ask(&sender->round, &request,
+                                             tdm__deadline_in(CLOSE_MS), &answer) != TDM_OK) {
+        tdm__log(TDM__INFO, "weights", "the record of %s stays: %s", sender->round.record,
+                 tdm_error_detail());
+    }
+}
+
 void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
 {
     if (sender == NULL) {
@@ -351,6 +368,7 @@ void tdm_weights_sender_shutdown(tdm_weights_sender *sender)
     }
     if (sender->board != NULL) {
         close_board(sender);
+        forget_record(sender);
     }
     destroy(sender);
 }

@@ -201,6 +201,9 @@ static tdm_status line_body(void *arg, struct tdm__txn *txn)
     if (!changed) {
         return TDM_OK;
     }
+    if (tdm__id_is_none(&line->record.update.id)) { /* forgotten */
+        return tdm__txn_delete(txn, line->key);
+    }
     tdm_writer_clear(line->writer);
     TDM_TRY(tdm__version_record_encode(&line->record, line->writer));
     return tdm__txn_put(txn, line->key, tdm_writer_bytes(line->writer), 0);

@@ -28,6 +28,7 @@ void tdm__versions_close(struct tdm__versions *versions);
  *     BEGIN      record->update: its epoch and version
  *     DECIDE     tdm__version_outcome(record, &id): what everyone else gets, too
  *     READ       version 0: never any; `lost`: never serve it
+ *     FORGET     the record is gone, as if there had never been an update
  *     others     done, or done before */
 typedef void tdm__version_fn(void *arg, tdm_status status, const char *detail,
                              const struct tdm__version_record *record);

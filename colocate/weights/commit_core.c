@@ -557,6 +557,40 @@ static tdm_status join(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* ---- forget ----------------------------------------------------------------------------- */
+
+/* Only when nobody is left that could still ask: who has flipped knows all, the dead need
+ * nothing, and everyone else may have voted. */
+static tdm_status forget(struct tdm__version_record *record,
+                         const struct tdm__version_request *request, bool *changed)
+{
+    const struct tdm__update *update = &record->update;
+    char text[MEMBER_TEXT_BYTES];
+
+    if (tdm__id_is_none(&update->id)) {
+        return TDM_OK; /* asked again, or there was nothing */
+    }
+    if (!is_latest(record, &request->update)) {
+        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " is of another update",
+                         update->epoch);
+    }
+    if (update->outcome == TDM__UPDATE_UNDECIDED) {
+        return tdm__fail(TDM_E_STATE, "the update of epoch %" PRIu64 " is undecided",
+                         update->epoch);
+    }
+    for (uint32_t i = 0; i < update->members_count; i++) {
+        const struct tdm__update_member *member = &update->members[i];
+
+        if (member->phase != TDM__MEMBER_FLIPPED && member->phase != TDM__MEMBER_DEAD) {
+            return tdm__fail(TDM_E_STATE, "%s may still ask for the outcome of epoch %" PRIu64,
+                             member_text(&member->who, text), update->epoch);
+        }
+    }
+    *record = (struct tdm__version_record){.epoch = 0};
+    *changed = true;
+    return TDM_OK;
+}
+
 tdm_status tdm__version_apply(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed_out)
 {
@@ -578,6 +612,8 @@ tdm_status tdm__version_apply(struct tdm__version_record *record,
         return mark_lost(record, request, changed_out);
     case TDM__VERSION_JOIN:
         return join(record, request, changed_out);
+    case TDM__VERSION_FORGET:
+        return forget(record, request, changed_out);
     }
     return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
 }

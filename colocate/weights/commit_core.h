@@ -68,7 +68,7 @@ struct tdm__update_past {
     enum tdm__update_outcome outcome;
 };
 
-/* All zero: a model that nobody has updated yet. */
+/* All zero: a model that nobody has updated yet, or that was forgotten. */
 struct tdm__version_record {
     uint64_t epoch;
     uint64_t version_highest; /* ever given out */
@@ -88,14 +88,16 @@ enum tdm__version_request_kind {
     TDM__VERSION_FLIPPED,
     TDM__VERSION_DEAD,
     TDM__VERSION_LOST,
-    TDM__VERSION_JOIN
+    TDM__VERSION_JOIN,
+    TDM__VERSION_FORGET
 };
 
 /* One step asked for.  Every one may be repeated after a lost answer: the second time changes
  * nothing and answers as the first. */
 struct tdm__version_request {
     enum tdm__version_request_kind kind;
-    struct tdm__id update; /* all but READ, LOST and JOIN; begin: made by the source, new */
+    struct tdm__id update; /* all but READ, LOST and JOIN; begin: made by the source, new;
+                              FORGET: the latest */
 
     /* BEGIN: the record's update then tells epoch and version. */
     uint64_t base;          /* must be the committed version */

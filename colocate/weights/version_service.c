@@ -105,7 +105,7 @@ static tdm_status read_request(const tdm_value *value, struct asked *asked)
     uint64_t proposal = tdm_value_uint(tdm_value_at(value, 10), UINT64_MAX);
 
     asked->model = tdm_value_string(tdm_value_at(value, 0), "");
-    if (tdm_value_count(value) != 13 || kind > TDM__VERSION_JOIN ||
+    if (tdm_value_count(value) != 13 || kind > TDM__VERSION_FORGET ||
         proposal > TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_PROTOCOL, "version.ask with %u values, kind %llu, proposal %llu",
                          tdm_value_count(value), (unsigned long long)kind,

@@ -136,11 +136,17 @@ static bool was_committed(const struct world *world, uint8_t version)
 static void check_state(const struct world *world)
 {
     const struct tdm__update *update = &world->record.update;
+    struct tdm__version_record record = world->record;
+    const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET,
+                                                .update = update->id};
+    bool changed;
+    bool may_forget = tdm__version_apply(&record, &forget, &changed) == TDM_OK;
     uint8_t served = 0;
 
     for (unsigned i = 0; i < MEMBERS; i++) {
         const struct engine *engine = &world->engines[i];
 
+        REQUIRE(!may_forget || engine->phase == RESTING || engine->phase == FLIPPED);
         if (!engine->alive || !engine->generating) {
             continue;
         }

@@ -489,6 +489,75 @@ static void ask_votes(struct counted *counted, struct place places[VOTERS + 1])
     }
 }
 
+static tdm_status ask_and_wait(struct counted *counted,
+                               const struct tdm__version_request *request)
+{
+    struct place place = {counted, 0};
+
+    ask_counted(&place, request);
+    await_answers(counted);
+    return counted->statuses[0];
+}
+
+static void on_records(void *arg, tdm_status status, const struct tdm__record *records,
+                       uint32_t records_count)
+{
+    struct counted *counted = arg;
+
+    (void)records;
+    assert_int_equal(status, TDM_OK);
+    counted->prepared[0] = records_count;
+    counted->due--;
+}
+
+static uint64_t stored_records(struct counted *counted)
+{
+    static const char *const patterns[] = {"weight/*"};
+
+    counted->due = 1;
+    counted->store->ops->read(counted->store, patterns, 1, tdm__deadline_in(TEST_DEADLINE_MS),
+                              on_records, counted);
+    await_answers(counted);
+    return counted->prepared[0];
+}
+
+static void a_record_is_forgotten_when_nobody_may_ask_any_more(void **state)
+{
+    const struct tdm__version_request forget = {.kind = TDM__VERSION_FORGET, .update = {{1}}};
+    struct tdm__version_request step = {
+        .kind = TDM__VERSION_DECIDE, .update = {{1}}, .proposal = TDM__UPDATE_COMMITTED};
+    struct counted counted = {.due = 0};
+    struct place places[VOTERS + 1];
+
+    (void)state;
+    open_counted(&counted);
+    assert_int_equal(ask_and_wait(&counted, &forget), TDM_OK); /* there is none */
+    begin_counted(&counted);
+    ask_votes(&counted, places);
+    await_answers(&counted);
+    assert_int_equal(ask_and_wait(&counted, &forget), TDM_E_STATE);
+    assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
+    step.kind = TDM__VERSION_FLIPPED;
+    for (uint32_t i = 0; i < VOTERS; i++) {
+        assert_int_equal(ask_and_wait(&counted, &forget),
+                         TDM_E_STATE); /* one has not flipped */
+        step.member = counted.members[i];
+        assert_int_equal(ask_and_wait(&counted, &step), TDM_OK);
+    }
+    assert_int_equal(
+        ask_and_wait(&counted, &(struct tdm__version_request){.kind = TDM__VERSION_FORGET,
+                                                              .update = {{2}}}),
+        TDM_E_CONFLICT);
+    assert_int_equal(stored_records(&counted), 1);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ask_and_wait(&counted, &forget), TDM_OK);
+        assert_int_equal(stored_records(&counted), 0);
+    }
+    assert_int_equal(ask_and_wait(&counted, &step), TDM_E_NOT_FOUND);
+    tdm__versions_close(counted.versions);
+    close_counted(&counted);
+}
+
 static void votes_that_come_together_are_one_transaction(void **state)
 {
     struct counted counted = {.due = 0};
@@ -618,6 +687,7 @@ int main(void)
         cmocka_unit_test(racing_parties_agree_on_a_memory_store),
         cmocka_unit_test(racing_parties_agree_although_answers_are_lost),
         cmocka_unit_test(a_wrong_model_name_is_refused),
+        cmocka_unit_test(a_record_is_forgotten_when_nobody_may_ask_any_more),
         cmocka_unit_test(votes_that_come_together_are_one_transaction),
         cmocka_unit_test(votes_one_after_the_other_read_the_record_once),
         cmocka_unit_test(two_nodes_that_vote_in_turn_are_both_right),

@@ -1,6 +1,7 @@
 /* scheme_two_nodes_test.c - a receiver beside its sender, and one on another node. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/scheme/round.h"
+#include "runtime/clock.h"
 #include "tests/support/one_node.h"
 #include "tests/support/scheme_world.h"
 #include "tests/support/two_nodes.h"
@@ -48,7 +49,40 @@ static tdm_actor *pupil_on(const char *label, const char *id)
     return pupil;
 }
 
-/* Both serve it, then the far one dies. */
+/* ---- the store -------------------------------------------------------------------------- */
+
+static void on_records(void *arg, tdm_status status, const struct tdm__record *records,
+                       uint32_t records_count)
+{
+    (void)records;
+    assert_int_equal(status, TDM_OK);
+    *(int64_t *)arg = records_count;
+}
+
+static bool is_counted(void *arg)
+{
+    return *(int64_t *)arg >= 0;
+}
+
+/* How many the store has of weights' versions. */
+static int64_t version_records(void)
+{
+    static const char *const patterns[] = {"weight/*"};
+    struct tdm__loop *loop = cluster.redis.base.loop;
+    struct tdm__store *store;
+    int64_t count = -1;
+
+    TRY(tdm__store_redis_open(loop, tdm__redis_embedded_url(cluster.redis.server), "tandem",
+                              SOON_MS, &store));
+    store->ops->read(store, patterns, 1, tdm__deadline_in(SOON_MS), on_records, &count);
+    TRY(tdm__loop_run(loop, is_counted, &count, tdm__deadline_in(SOON_MS)));
+    store->ops->close(store);
+    return count;
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+/* Both serve it, then the far one dies; and when the sender has shut down nothing is left. */
 static void send_to_both(enum tdm_weights_scheme scheme, tdm_actor *pupils[2], const char *id)
 {
     struct scheme_model model;
@@ -82,7 +116,9 @@ static void send_to_both(enum tdm_weights_scheme scheme, tdm_actor *pupils[2], c
         assert_int_equal(scheme_end(refs[0], NULL), status == TDM_OK ? TDM_OK : TDM_E_ABORTED);
     } while (status != TDM_OK);
     TRY(scheme_check(pupils[0], id, 4, version));
+    assert_int_equal(version_records(), 1);
     tdm_weights_sender_shutdown(sender);
+    assert_int_equal(version_records(), 0);
     scheme_model_fini(&model);
 }
 

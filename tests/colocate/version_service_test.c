@@ -219,7 +219,7 @@ static void malformed_requests_are_refused(void **state)
     (void)state;
     TRY(send(TDM__VERSION_READ, 16, 0, 0, NULL));
     assert_int_equal(send(TDM__VERSION_READ, 15, 0, 0, NULL), TDM_E_PROTOCOL);
-    assert_int_equal(send(TDM__VERSION_JOIN + 1, 16, 0, 0, NULL), TDM_E_PROTOCOL);
+    assert_int_equal(send(TDM__VERSION_FORGET + 1, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(UINT64_MAX, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(TDM__VERSION_DECIDE, 16, 0, 4, NULL), TDM_E_PROTOCOL);
     assert_int_not_equal(send(TDM__VERSION_DECIDE, 16, 0, 0, NULL), TDM_OK);
