@@ -224,6 +224,7 @@ tdm_status movers_stage_received(struct movers *m, uint32_t window)
     const tdm_region *bucket = movers_target(m);
     struct tdm_region_options room = {
         .tag = "received", .size_bytes = tdm_region_size(bucket), .policy = TDM_REGION_DROP};
+    uint64_t place = tdm__mover_place(m->movers[0], window);
     unsigned char *bytes = malloc(room.size_bytes);
     struct tdm_bytes list;
     tdm_region *received;
@@ -235,8 +236,9 @@ tdm_status movers_stage_received(struct movers *m, uint32_t window)
     weight_world_put(m->world, 1, tdm_region_address(received), bytes, room.size_bytes);
     TRY(tdm__mover_describe(m->movers[0], &m->world->update, m->world->epoch, window, 0,
                             &list));
-    status = tdm__receiver_stage_from(m->world->receiver, list, tdm_region_address(received),
-                                      room.size_bytes);
+    status = tdm__receiver_stage_from(m->world->receiver, list,
+                                      (char *)tdm_region_address(received) + place,
+                                      room.size_bytes - place);
     tdm_region_destroy(received);
     free(bytes);
     return status;
