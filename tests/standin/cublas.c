@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 /* Works on the stand-in of the CUDA driver (cuda.h), which it finds by TANDEM_CUDA_LIBRARY, in
@@ -28,7 +29,7 @@ static struct {
     int (*synchronize)(void *stream);
 } cuda;
 
-static int find_cuda(void)
+static void find_cuda(void)
 {
     const char *path = getenv("TANDEM_CUDA_LIBRARY");
     void *library = path != NULL ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
@@ -37,6 +38,14 @@ static int find_cuda(void)
         *(void **)&cuda.submit = dlsym(library, "standin_submit");
         *(void **)&cuda.synchronize = dlsym(library, "cuStreamSynchronize");
     }
+}
+
+/* Of any thread. */
+static int has_cuda(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    (void)pthread_once(&once, find_cuda);
     return cuda.submit != NULL && cuda.synchronize != NULL;
 }
 
@@ -60,7 +69,7 @@ int cublasSgemm_v2(void *handle, int a_form, int b_form, int rows, int columns, 
 
 int cublasCreate_v2(void **handle)
 {
-    *handle = find_cuda() ? calloc(1, sizeof(struct handle)) : NULL;
+    *handle = has_cuda() ? calloc(1, sizeof(struct handle)) : NULL;
     return *handle != NULL ? CUBLAS_OK : CUBLAS_NOT_INITIALIZED;
 }
 

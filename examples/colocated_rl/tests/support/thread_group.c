@@ -137,7 +137,11 @@ tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_p
 {
     show(group, in);
     for (uint32_t rank = 0; rank < group->shared->ranks_count; rank++) {
-        memmove((char *)out + rank * bytes_per_rank, group->shared->data[rank], bytes_per_rank);
+        char *place = (char *)out + rank * bytes_per_rank;
+
+        if (place != group->shared->data[rank]) { /* its own, in place: others read it now */
+            memcpy(place, group->shared->data[rank], bytes_per_rank);
+        }
     }
     meet(group);
     return TDM_OK;
