@@ -242,7 +242,11 @@ static uint64_t parse_bytes(const char *text)
     static const struct {
         const char *name;
         uint64_t size_bytes;
-    } units[] = {{"B", 1}, {"KiB", 1ULL << 10}, {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30}};
+    } units[] = {{"B", 1},
+                 {"KiB", 1ULL << 10},
+                 {"MiB", 1ULL << 20},
+                 {"GiB", 1ULL << 30},
+                 {"TiB", 1ULL << 40}};
     size_t digits = strspn(text, "0123456789");
     uint64_t value;
 

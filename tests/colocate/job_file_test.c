@@ -102,6 +102,9 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
             "job.yaml:3: cluster.gpu_bytes wants bytes, as in \"64 KiB\", got \"1 GB\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 KiB}\n",
             "job.yaml:3: cluster.gpu_bytes is 1024, it wants 2097152 to 4.398046511e+12");
+    refuses(GOOD "cluster: {gpu_bytes: 5 TiB}\n",
+            "job.yaml:3: cluster.gpu_bytes is 5.497558139e+12, it wants 2097152 to "
+            "4.398046511e+12");
     refuses(GOOD "cluster: {device: tpu}\n",
             "job.yaml:3: cluster.device is \"tpu\", it wants host or cuda");
     refuses(GOOD "rollout: {temperature: -1}\n",

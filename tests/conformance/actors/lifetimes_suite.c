@@ -164,7 +164,8 @@ static void children_end_with_their_creator(void **state)
     (void)state;
     for (int graceful = 0; graceful < 2; graceful++) {
         tdm_actor *parent = stage_make("mortal", NULL, "");
-        int64_t child = breed(parent, "child", 0);
+        /* A name comes free only after its holder's process is gone. */
+        int64_t child = breed(parent, graceful == 0 ? "first-child" : "second-child", 0);
 
         assert_int_equal(kill((pid_t)child, 0), 0);
         if (graceful == 0) {
