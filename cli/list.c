@@ -86,6 +86,17 @@ static void print_json(json_t *array)
     json_decref(array);
 }
 
+/* The one that was asked for.  Takes both. */
+static void show(struct tdm__table *table, json_t *array, const struct wish *wish)
+{
+    tdm__table_print(table, wish->as_json ? NULL : stdout);
+    if (wish->as_json) {
+        print_json(array);
+    } else {
+        json_decref(array);
+    }
+}
+
 /* ---- actors ----------------------------------------------------------------------------- */
 
 static json_t *actor_json(const struct tdm_actor_state *actor)
@@ -171,12 +182,7 @@ static tdm_status list_actors(tdm_runtime *runtime, const struct wish *wish)
         if (!wish->live_only) {
             add_actors(table, array, actors, count, true);
         }
-        tdm__table_print(table, wish->as_json ? NULL : stdout);
-        if (wish->as_json) {
-            print_json(array);
-        } else {
-            json_decref(array);
-        }
+        show(table, array, wish);
     }
     tdm_list_free(actors);
     if (status == TDM_OK && missing > 0) {
@@ -249,12 +255,7 @@ static tdm_status list_objects(tdm_runtime *runtime, const struct wish *wish)
             add_object(table, &objects[i]);
             (void)json_array_append_new(array, object_json(&objects[i]));
         }
-        tdm__table_print(table, wish->as_json ? NULL : stdout);
-        if (wish->as_json) {
-            print_json(array);
-        } else {
-            json_decref(array);
-        }
+        show(table, array, wish);
         tell_missing(&missing);
     }
     tdm_list_free(objects);
@@ -305,12 +306,7 @@ static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
             add_calls(table, &calls[i]);
             (void)json_array_append_new(array, calls_json(&calls[i]));
         }
-        tdm__table_print(table, wish->as_json ? NULL : stdout);
-        if (wish->as_json) {
-            print_json(array);
-        } else {
-            json_decref(array);
-        }
+        show(table, array, wish);
         tell_missing(&missing);
     }
     tdm_list_free(calls);
@@ -352,12 +348,7 @@ static tdm_status list_nodes(tdm_runtime *runtime, const struct wish *wish)
         for (uint32_t i = 0; i < count; i++) {
             add_node(table, array, &nodes[i]);
         }
-        tdm__table_print(table, wish->as_json ? NULL : stdout);
-        if (wish->as_json) {
-            print_json(array);
-        } else {
-            json_decref(array);
-        }
+        show(table, array, wish);
     }
     tdm_list_free(nodes);
     return status;
@@ -409,12 +400,7 @@ static tdm_status list_groups(tdm_runtime *runtime, const struct wish *wish)
                                  groups[i].name, "name_space", groups[i].name_space, "detached",
                                  groups[i].detached, "bundles", bundles));
         }
-        tdm__table_print(table, wish->as_json ? NULL : stdout);
-        if (wish->as_json) {
-            print_json(array);
-        } else {
-            json_decref(array);
-        }
+        show(table, array, wish);
     }
     tdm_list_free(groups);
     return status;
