@@ -140,7 +140,7 @@ def finish(process):
     except subprocess.TimeoutExpired as error:
         process.kill()
         raise Failure(f"no end after {LOST_MS} ms") from error
-    return process.returncode, out, UNSEEN_THREAD.sub("", err)
+    return process.returncode, out, UNSEEN_THREAD.sub("", err or "")
 
 
 def steps_of(out):
