@@ -3,6 +3,8 @@
 #ifndef TDM_COLOCATE_COMM_COMM_H
 #define TDM_COLOCATE_COMM_COMM_H
 
+#include "colocate/comm/call.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <tandem/group.h>
@@ -21,7 +23,12 @@ struct tdm__comm_ops {
      * naming this rank. */
     void (*abort)(struct tdm__comm *comm);
 
-    tdm_status (*barrier)(struct tdm__comm *comm);
+    /* TDM_OK while the group lives, else why it has ended; never blocks.  For whoever waits for
+     * other ranks in another way than by a call on the group. */
+    tdm_status (*check)(struct tdm__comm *comm);
+
+    /* All ranks come, in the same call; nothing is moved. */
+    tdm_status (*meet)(struct tdm__comm *comm, const struct tdm__comm_call *call);
     tdm_status (*all_reduce)(struct tdm__comm *comm, void *data, size_t count,
                              enum tdm__element element, enum tdm_reduction reduction);
     tdm_status (*all_gather)(struct tdm__comm *comm, const void *in, size_t bytes_per_rank,
@@ -41,6 +48,8 @@ struct tdm__comm {
     uint32_t ranks_count;
 };
 
+tdm_status tdm__comm_barrier(struct tdm__comm *comm);
+
 /* Over the shared segment behind `fd` (colocate/comm/host/segment.h), which stays the caller's.
  */
 tdm_status tdm__comm_host_open(int fd, uint32_t rank, int64_t timeout_ms,
@@ -54,10 +63,11 @@ tdm_status tdm__comm_tcp_open(struct tdm__mesh *mesh, uint32_t rank, uint32_t ra
 
 /* Over NCCL, loaded at run time.  Data may lie in host memory or on the rank's GPU. */
 struct tdm__comm_nccl_options {
-    int fd; /* of the same kind of segment: ranks meet there before each call, so that one that
-               does not come is named instead of hanging the others.  Stays the caller's. */
-    uint32_t rank;
+    /* Of the same ranks, wherever they are; owned from TDM_OK on.  They meet there before each
+     * call, so that one that does not come is named instead of hanging the others. */
+    struct tdm__comm *meeting;
     int64_t timeout_ms;
+    size_t slot_bytes; /* staging per rank for data of the host; larger data goes in pieces */
     const char *gpu_uuid;
     /* Not NULL: the group is a part of this one, and shares what NCCL can share.  Every rank of
      * the parent opens a part at the same time; parts differ in their color. */

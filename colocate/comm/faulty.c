@@ -44,10 +44,15 @@ static void faulty_abort(struct tdm__comm *comm)
     inner_of(comm)->ops->abort(inner_of(comm));
 }
 
-static tdm_status faulty_barrier(struct tdm__comm *comm)
+static tdm_status faulty_check(struct tdm__comm *comm)
+{
+    return inner_of(comm)->ops->check(inner_of(comm));
+}
+
+static tdm_status faulty_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
 {
     TDM_TRY(pass(comm));
-    return inner_of(comm)->ops->barrier(inner_of(comm));
+    return inner_of(comm)->ops->meet(inner_of(comm), call);
 }
 
 static tdm_status faulty_all_reduce(struct tdm__comm *comm, void *data, size_t count,
@@ -92,7 +97,8 @@ tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
     static const struct tdm__comm_ops ops = {.name = "faulty",
                                              .destroy = faulty_destroy,
                                              .abort = faulty_abort,
-                                             .barrier = faulty_barrier,
+                                             .check = faulty_check,
+                                             .meet = faulty_meet,
                                              .all_reduce = faulty_all_reduce,
                                              .all_gather = faulty_all_gather,
                                              .reduce_scatter = faulty_reduce_scatter,

@@ -46,6 +46,13 @@ uint32_t tdm_group_ranks_count(const tdm_group *group)
     return group->comm->ranks_count;
 }
 
+tdm_status tdm__comm_barrier(struct tdm__comm *comm)
+{
+    static const struct tdm__comm_call barrier = {.kind = TDM__CALL_BARRIER};
+
+    return comm->ops->meet(comm, &barrier);
+}
+
 /* `count` elements for every rank must be countable in bytes. */
 static tdm_status check_count(const tdm_group *group, size_t count, size_t unit_bytes)
 {
@@ -66,7 +73,7 @@ static tdm_status check_root(const tdm_group *group, uint32_t root)
 
 tdm_status tdm_group_barrier(tdm_group *group)
 {
-    return group->comm->ops->barrier(group->comm);
+    return tdm__comm_barrier(group->comm);
 }
 
 /* Everywhere below: nothing to move is still a meeting. */

@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "tests/conformance/comm_suite.h"
 #include "tests/support/cuda_gpu.h"
+#include "tests/support/mesh_world.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -22,7 +23,7 @@
 #define NCCL_LIBRARY     TDM_TEST_BUILD_DIR "/tests/nccl_standin.so"
 #define NCCL_OLD_LIBRARY TDM_TEST_BUILD_DIR "/tests/nccl_old_standin.so"
 
-enum { TIMEOUT_MS = 20000, RANKS_MAX = 4 };
+enum { TIMEOUT_MS = 20000, RANKS_MAX = 4, SLOT_BYTES = 4096 };
 
 static int make_segment(uint32_t ranks_count, size_t slot_bytes)
 {
@@ -33,26 +34,51 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
     return fd;
 }
 
-/* On GPU number `place`, counted round the GPUs that there are. */
+/* On GPU number `place`, counted round the GPUs that there are; takes the meeting. */
 static tdm_status open_on(uint32_t place, struct tdm__comm_nccl_options *options,
                           struct tdm__comm **comm_out)
 {
     struct tdm__cuda_gpu gpu;
     uint32_t gpus_count;
+    tdm_status status = tdm__cuda_gpus_count(&gpus_count);
 
-    TDM_TRY(tdm__cuda_gpus_count(&gpus_count));
-    TDM_TRY(tdm__cuda_gpu_at(place % gpus_count, &gpu));
-    options->gpu_uuid = gpu.uuid;
-    return tdm__comm_nccl_open(options, comm_out);
+    if (status == TDM_OK) {
+        status = tdm__cuda_gpu_at(place % gpus_count, &gpu);
+    }
+    if (status == TDM_OK) {
+        options->gpu_uuid = gpu.uuid;
+        status = tdm__comm_nccl_open(options, comm_out);
+    }
+    if (status != TDM_OK) {
+        options->meeting->ops->destroy(options->meeting);
+    }
+    return status;
 }
 
+/* The ranks are on one node. */
 static tdm_status open_nccl(int fd, uint32_t rank, int64_t timeout_ms,
                             struct tdm__comm **comm_out)
 {
-    struct tdm__comm_nccl_options options = {.fd = fd, .rank = rank, .timeout_ms = timeout_ms};
+    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms,
+                                             .slot_bytes = SLOT_BYTES};
 
+    TDM_TRY(tdm__comm_host_open(fd, rank, timeout_ms, &options.meeting));
     return open_on(rank, &options, comm_out);
 }
+
+/* They need not be. */
+static tdm_status open_across(int fd, uint32_t rank, int64_t timeout_ms,
+                              struct tdm__comm **comm_out)
+{
+    struct tdm__comm_nccl_options options = {.timeout_ms = timeout_ms,
+                                             .slot_bytes = SLOT_BYTES};
+
+    TDM_TRY(mesh_world_open(fd, rank, timeout_ms, &options.meeting));
+    return open_on(rank, &options, comm_out);
+}
+
+/* How ranks meet in the tests below. */
+static struct comm_suite_maker maker = {make_segment, open_nccl};
 
 /* ---- ranks as processes ----------------------------------------------------------------- */
 
@@ -88,7 +114,7 @@ static int exit_code_of(pid_t pid)
 
 static void run_ranks(uint32_t ranks_count, rank_fn *fn)
 {
-    int fd = make_segment(ranks_count, 4096);
+    int fd = maker.make(ranks_count, 4096);
     pid_t pids[RANKS_MAX];
 
     start_ranks(fd, ranks_count, fn, pids);
@@ -138,7 +164,7 @@ static int move_tensors(int fd, uint32_t rank, uint32_t ranks_count)
     uint64_t out;
     size_t bytes = NUMBERS * sizeof(float);
 
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(tdm__cuda_driver(&driver) == TDM_OK);
     EXPECT(gpu_numbers(driver, NUMBERS, (float)rank + 1, &in) == 0);
     EXPECT(gpu_numbers(driver, (size_t)NUMBERS * ranks_count, 0, &out) == 0);
@@ -175,7 +201,7 @@ static int suspend_and_resume(int fd, uint32_t rank, uint32_t ranks_count)
     struct tdm__comm *comm;
     uint32_t all[RANKS_MAX];
 
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     for (int i = 0; i < 3; i++) {
         EXPECT(tdm__comm_nccl_suspend(comm) == TDM_OK);
         EXPECT(tdm__comm_nccl_resume(comm) == TDM_OK);
@@ -210,20 +236,20 @@ static int part_fds[2];
 static int split_in_halves(int fd, uint32_t rank, uint32_t ranks_count)
 {
     struct tdm__comm *comm;
-    struct tdm__comm_nccl_options options = {.fd = part_fds[rank % 2],
-                                             .rank = rank / 2,
-                                             .timeout_ms = TIMEOUT_MS,
-                                             .color = (int)(rank % 2)};
+    struct tdm__comm_nccl_options options = {
+        .timeout_ms = TIMEOUT_MS, .slot_bytes = SLOT_BYTES, .color = (int)(rank % 2)};
     struct tdm__comm *part;
     uint32_t pair[2];
 
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     options.parent = comm;
+    EXPECT(tdm__comm_host_open(part_fds[rank % 2], rank / 2, TIMEOUT_MS, &options.meeting) ==
+           TDM_OK);
     EXPECT(open_on(rank, &options, &part) == TDM_OK);
     EXPECT(part->ranks_count == ranks_count / 2);
     EXPECT(part->ops->all_gather(part, &rank, sizeof(rank), pair) == TDM_OK);
     EXPECT(pair[0] == rank % 2 && pair[1] == rank % 2 + 2);
-    EXPECT(comm->ops->barrier(comm) == TDM_OK);
+    EXPECT(tdm__comm_barrier(comm) == TDM_OK);
     part->ops->destroy(part);
     comm->ops->destroy(comm);
     return 0;
@@ -251,7 +277,7 @@ static int fail_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
     if (rank == 1) {
         (void)setenv("STANDIN_NCCL_FAIL", "ncclAllGather:2:6", 1);
     }
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), all) == TDM_OK);
     status = comm->ops->all_gather(comm, &rank, sizeof(rank), all);
     if (rank == 1) {
@@ -263,7 +289,7 @@ static int fail_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
         EXPECT(status == TDM_E_ABORTED);
         EXPECT(strstr(tdm_error_detail(), "rank 1 of 3 gave up") != NULL);
     }
-    EXPECT(comm->ops->barrier(comm) == TDM_E_ABORTED);
+    EXPECT(tdm__comm_barrier(comm) == TDM_E_ABORTED);
     comm->ops->destroy(comm);
     return 0;
 }
@@ -281,7 +307,7 @@ static int hang_in_a_gather(int fd, uint32_t rank, uint32_t ranks_count)
     tdm_status status;
 
     (void)ranks_count;
-    EXPECT(open_nccl(fd, rank, 300, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, 300, &comm) == TDM_OK);
     (void)setenv("STANDIN_NCCL_HANG", "1", 1);
     status = comm->ops->all_gather(comm, &rank, sizeof(rank), all);
     EXPECT(status == TDM_E_TIMEOUT || status == TDM_E_ABORTED);
@@ -304,7 +330,7 @@ static int gather_until_failure(int fd, uint32_t rank, uint32_t ranks_count)
     int64_t begun_ms = 0;
 
     (void)ranks_count;
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     for (int i = 0; status == TDM_OK; i++) {
         if (rank == 1 && i == 3) {
             (void)setenv("STANDIN_NCCL_FAIL", "ncclAllGather:99:1", 1);
@@ -338,13 +364,33 @@ static void a_killed_rank_is_named_to_the_others(void **state)
     (void)close(fd);
 }
 
+static void it_is_the_same_across_nodes(void **state)
+{
+    const struct comm_suite_maker here = maker;
+    pid_t pids[3];
+    int fd;
+
+    maker = (struct comm_suite_maker){mesh_world_meeting, open_across};
+    run_ranks(3, move_tensors);
+    run_ranks(3, fail_in_a_gather);
+    run_ranks(2, hang_in_a_gather);
+    fd = maker.make(3, 4096);
+    start_ranks(fd, 3, gather_until_failure, pids);
+    assert_int_equal(exit_code_of(pids[1]), -SIGKILL);
+    assert_int_equal(exit_code_of(pids[0]), 0);
+    assert_int_equal(exit_code_of(pids[2]), 0);
+    (void)close(fd);
+    maker = here;
+    (void)state;
+}
+
 static int find_no_library(int fd, uint32_t rank, uint32_t ranks_count)
 {
     struct tdm__comm *comm;
 
     (void)ranks_count;
     (void)setenv("TANDEM_NCCL_LIBRARY", "/nowhere/libnccl.so.2", 1);
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_E_UNSUPPORTED);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_E_UNSUPPORTED);
     EXPECT(strstr(tdm_error_detail(), "/nowhere/libnccl.so.2") != NULL);
     return 0;
 }
@@ -362,7 +408,7 @@ static int find_each_other(int fd, uint32_t rank, uint32_t ranks_count)
     struct tdm__comm *comm;
     uint32_t all[RANKS_MAX];
 
-    EXPECT(open_nccl(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
+    EXPECT(maker.open(fd, rank, TIMEOUT_MS, &comm) == TDM_OK);
     EXPECT(comm->ops->all_gather(comm, &rank, sizeof(rank), all) == TDM_OK);
     for (uint32_t r = 0; r < ranks_count; r++) {
         EXPECT(all[r] == r);
@@ -401,7 +447,7 @@ static bool is_worth_trying(void)
 
 int main(void)
 {
-    static const struct comm_suite_maker maker = {make_segment, open_nccl};
+    static const struct comm_suite_maker across = {mesh_world_meeting, open_across};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_move_between_gpus),
         cmocka_unit_test(a_suspended_group_goes_on),
@@ -410,6 +456,7 @@ int main(void)
         cmocka_unit_test(an_error_of_one_rank_ends_the_call_for_all),
         cmocka_unit_test(a_call_that_hangs_ends_at_the_deadline),
         cmocka_unit_test(a_killed_rank_is_named_to_the_others),
+        cmocka_unit_test(it_is_the_same_across_nodes),
         cmocka_unit_test(a_missing_library_is_named),
     };
     int failed;
@@ -422,7 +469,8 @@ int main(void)
     }
     failed = comm_suite_run("nccl, ranks are processes", &maker, 0) +
              cmocka_run_group_tests(tests, NULL, NULL) +
-             comm_suite_run("nccl, ranks are threads", &maker, 1);
+             comm_suite_run("nccl, ranks are threads", &maker, 1) +
+             comm_suite_run("nccl, ranks that meet over tcp", &across, 0);
     cuda_gpu_forget();
     return failed;
 }

@@ -5,7 +5,6 @@
 #include "tests/support/chance.h"
 #include "tests/support/mesh_world.h"
 
-#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,88 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-enum { RANKS_MAX = 4, COUNT = 6000, ROUNDS = 15 };
-
-/* What the daemons do elsewhere: ranks leave their addresses, and wait for the others'. */
-struct meeting {
-    uint32_t ranks_count;
-    size_t piece_bytes;
-    char addresses[RANKS_MAX][64];
-    sem_t told[RANKS_MAX]; /* once for each rank */
-};
-
-static const struct tdm__id group_key = {{7}};
-
-static struct meeting *map_meeting(int fd)
-{
-    void *at = mmap(NULL, sizeof(struct meeting), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-
-    return at == MAP_FAILED ? NULL : at;
-}
-
-static int make_meeting(uint32_t ranks_count, size_t slot_bytes)
-{
-    int fd = memfd_create("meeting", MFD_CLOEXEC);
-    struct meeting *meeting;
-
-    assert_int_equal(ftruncate(fd, sizeof(*meeting)), 0);
-    meeting = map_meeting(fd);
-    assert_non_null(meeting);
-    meeting->ranks_count = ranks_count;
-    meeting->piece_bytes = slot_bytes;
-    for (uint32_t i = 0; i < ranks_count; i++) {
-        assert_int_equal(sem_init(&meeting->told[i], 1, 0), 0);
-    }
-    (void)munmap(meeting, sizeof(*meeting));
-    return fd;
-}
-
-static void exchange_addresses(struct meeting *meeting, uint32_t rank, const char *own,
-                               const char *addresses[RANKS_MAX])
-{
-    (void)snprintf(meeting->addresses[rank], sizeof(meeting->addresses[rank]), "%s", own);
-    for (uint32_t i = 0; i < meeting->ranks_count; i++) {
-        (void)sem_post(&meeting->told[rank]);
-    }
-    for (uint32_t i = 0; i < meeting->ranks_count; i++) {
-        while (sem_wait(&meeting->told[i]) != 0) {
-        }
-        addresses[i] = meeting->addresses[i];
-    }
-}
-
-static tdm_status open_rank(int fd, uint32_t rank, int64_t timeout_ms,
-                            struct tdm__comm **comm_out)
-{
-    struct meeting *meeting = map_meeting(fd);
-    const char *addresses[RANKS_MAX];
-    struct tdm__mesh *mesh;
-    tdm_status status = meeting == NULL
-                            ? TDM_E_NOMEM
-                            : mesh_world_listen(rank, meeting->ranks_count, timeout_ms,
-                                                mesh_world_token, &mesh);
-
-    if (status != TDM_OK) {
-        return status;
-    }
-    exchange_addresses(meeting, rank, tdm__mesh_address(mesh), addresses);
-    status = tdm__mesh_connect(mesh, &group_key, addresses);
-    if (status == TDM_OK) {
-        status = tdm__comm_tcp_open(mesh, rank, meeting->ranks_count, meeting->piece_bytes,
-                                    comm_out);
-    }
-    if (status != TDM_OK) {
-        tdm__mesh_destroy(mesh);
-    }
-    (void)munmap(meeting, sizeof(*meeting));
-    return status;
-}
+enum { COUNT = 6000, ROUNDS = 15 };
 
 /* ---- members that are lost -------------------------------------------------------------- */
 
@@ -114,7 +37,7 @@ static int meet_until_failure(int fd, uint32_t rank, int64_t timeout_ms, int str
     float value = 1;
     int64_t start_ms;
 
-    if (open_rank(fd, rank, timeout_ms, &comm) != TDM_OK ||
+    if (mesh_world_open(fd, rank, timeout_ms, &comm) != TDM_OK ||
         (strike_signal != 0 &&
          tdm__comm_faulty_open(comm, 50, strike_self, &strike_signal, &comm) != TDM_OK)) {
         return SAW_OTHER;
@@ -129,7 +52,7 @@ static int meet_until_failure(int fd, uint32_t rank, int64_t timeout_ms, int str
     if (tdm__clock_ms() - start_ms > 10000) {
         return LATE;
     }
-    if (comm->ops->barrier(comm) != status) {
+    if (tdm__comm_barrier(comm) != status) {
         return SAW_OTHER; /* it must stay broken, for the same reason */
     }
     comm->ops->destroy(comm);
@@ -159,7 +82,7 @@ static int exit_code_of(pid_t pid)
 
 static void a_killed_member_is_named_to_the_others(void **state)
 {
-    int fd = make_meeting(3, 4096);
+    int fd = mesh_world_meeting(3, 4096);
     pid_t pids[3];
 
     (void)state;
@@ -201,7 +124,7 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
     int64_t start_ms;
     tdm_status status;
 
-    if (open_rank(fd, rank, 60000, &comm) != TDM_OK) {
+    if (mesh_world_open(fd, rank, 60000, &comm) != TDM_OK) {
         return SAW_OTHER;
     }
     if (dies_after_us > 0) {
@@ -225,7 +148,7 @@ static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         useconds_t after_us = 1 + chance_below(&chance, 30000);
-        int fd = make_meeting(3, 4096);
+        int fd = mesh_world_meeting(3, 4096);
         pid_t pids[3];
 
         for (uint32_t i = 0; i < 3; i++) {
@@ -244,7 +167,7 @@ static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
 
 static void a_silent_member_is_named_at_the_deadline(void **state)
 {
-    int fd = make_meeting(3, 4096);
+    int fd = mesh_world_meeting(3, 4096);
     pid_t pids[3];
 
     (void)state;
@@ -258,7 +181,7 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
 
 int main(void)
 {
-    static const struct comm_suite_maker maker = {make_meeting, open_rank};
+    static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_member_is_named_to_the_others),
         cmocka_unit_test(one_that_dies_within_a_call_is_named_to_the_others),

@@ -212,7 +212,7 @@ static int confuse(const char *address)
 
 static void a_piece_of_another_call_ends_the_group(void **state)
 {
-    const struct tdm__mesh_call call = {.kind = 1};
+    const struct tdm__comm_call call = {.kind = TDM__CALL_BARRIER};
     struct tdm__mesh *mesh;
     pid_t pid;
 

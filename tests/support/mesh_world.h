@@ -3,6 +3,7 @@
 #ifndef TDM_TESTS_MESH_WORLD_H
 #define TDM_TESTS_MESH_WORLD_H
 
+#include "colocate/comm/comm.h"
 #include "colocate/comm/tcp/mesh.h"
 
 extern const uint8_t mesh_world_token[TDM__TOKEN_BYTES];
@@ -13,5 +14,11 @@ void mesh_world_end(struct tdm__rpc *rpc);
 
 tdm_status mesh_world_listen(uint32_t rank, uint32_t ranks_count, int64_t timeout_ms,
                              const uint8_t *token, struct tdm__mesh **mesh_out);
+
+/* Where at most four ranks, processes or threads, find each other: a descriptor; and what each
+ * of them opens there: a communicator over TCP, with pieces of a slot. */
+int mesh_world_meeting(uint32_t ranks_count, size_t slot_bytes);
+tdm_status mesh_world_open(int fd, uint32_t rank, int64_t timeout_ms,
+                           struct tdm__comm **comm_out);
 
 #endif

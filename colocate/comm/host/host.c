@@ -21,20 +21,18 @@ struct host_comm {
     int64_t timeout_ms;
     uint32_t parity; /* of the slot to write next */
     /* of the call in progress */
-    struct tdm__segment_call call;
+    struct tdm__comm_call call;
     int64_t deadline_ms;
 };
-
-enum call_kind { BARRIER = 1, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, GATHER };
 
 /* From this size on the ranks share the adding: each does its part, for one more barrier. */
 enum { SHARED_ADDING_BYTES_MIN = 32768 };
 
-static void begin(struct host_comm *host, enum call_kind kind, size_t size_bytes,
+static void begin(struct host_comm *host, enum tdm__comm_call_kind kind, size_t size_bytes,
                   uint32_t variant)
 {
-    host->call = (struct tdm__segment_call){
-        .kind = (uint32_t)kind, .variant = variant, .size_bytes = size_bytes};
+    host->call =
+        (struct tdm__comm_call){.kind = kind, .variant = variant, .size_bytes = size_bytes};
     host->deadline_ms = tdm__deadline_in(host->timeout_ms);
 }
 
@@ -68,7 +66,7 @@ static size_t smaller(size_t a, size_t b)
 /* `into` becomes the reduction of what stands at `offset` in every rank's slot.  In the order
  * of the ranks, so that the bits do not depend on who computes or when. */
 static void reduce_slots(const struct host_comm *host, char *into, size_t offset, size_t count,
-                         const struct tdm__segment_call *how)
+                         const struct tdm__comm_call *how)
 {
     enum tdm__element element = (how->variant & 1) != 0 ? TDM__DOUBLE : TDM__FLOAT;
     enum tdm_reduction reduction = (how->variant & 2) != 0 ? TDM_MAX : TDM_SUM;
@@ -141,7 +139,7 @@ static tdm_status host_all_reduce(struct tdm__comm *comm, void *data, size_t cou
     size_t unit_bytes = tdm__element_bytes(element);
     size_t done = 0;
 
-    begin(host, ALL_REDUCE, count * unit_bytes,
+    begin(host, TDM__CALL_ALL_REDUCE, count * unit_bytes,
           (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
     do {
         size_t piece_count = smaller(count - done, host->slot_bytes / unit_bytes);
@@ -159,7 +157,7 @@ static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, s
     size_t room = host->slot_bytes / sizeof(float) / comm->ranks_count;
     size_t done = 0;
 
-    begin(host, REDUCE_SCATTER, count * sizeof(float), 0);
+    begin(host, TDM__CALL_REDUCE_SCATTER, count * sizeof(float), 0);
     do {
         size_t piece = smaller(count - done, room);
         size_t piece_bytes = piece * sizeof(float);
@@ -177,11 +175,11 @@ static tdm_status host_reduce_scatter(struct tdm__comm *comm, const float *in, s
 
 /* ---- moving bytes ----------------------------------------------------------------------- */
 
-static tdm_status host_barrier(struct tdm__comm *comm)
+static tdm_status host_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
 {
     struct host_comm *host = (struct host_comm *)comm;
 
-    begin(host, BARRIER, 0, 0);
+    begin(host, call->kind, call->size_bytes, call->variant);
     return meet(host);
 }
 
@@ -224,7 +222,7 @@ static tdm_status host_all_gather(struct tdm__comm *comm, const void *in, size_t
 {
     struct host_comm *host = (struct host_comm *)comm;
 
-    begin(host, ALL_GATHER, bytes_per_rank, 0);
+    begin(host, TDM__CALL_ALL_GATHER, bytes_per_rank, 0);
     return gather_pieces(host, in, bytes_per_rank, out);
 }
 
@@ -233,7 +231,7 @@ static tdm_status host_gather(struct tdm__comm *comm, const void *in, size_t byt
 {
     struct host_comm *host = (struct host_comm *)comm;
 
-    begin(host, GATHER, bytes_per_rank, root);
+    begin(host, TDM__CALL_GATHER, bytes_per_rank, root);
     return gather_pieces(host, in, bytes_per_rank, comm->rank == root ? out : NULL);
 }
 
@@ -243,7 +241,7 @@ static tdm_status host_broadcast(struct tdm__comm *comm, void *data, size_t size
     struct host_comm *host = (struct host_comm *)comm;
     size_t done = 0;
 
-    begin(host, BROADCAST, size_bytes, root);
+    begin(host, TDM__CALL_BROADCAST, size_bytes, root);
     do {
         size_t piece_bytes = smaller(size_bytes - done, host->slot_bytes);
         char *piece = (char *)data + done;
@@ -268,6 +266,11 @@ static void host_abort(struct tdm__comm *comm)
     tdm__segment_abort(((struct host_comm *)comm)->segment, comm->rank, TDM__RANK_GAVE_UP);
 }
 
+static tdm_status host_check(struct tdm__comm *comm)
+{
+    return tdm__segment_check(((struct host_comm *)comm)->segment);
+}
+
 static void host_destroy(struct tdm__comm *comm)
 {
     struct host_comm *host = (struct host_comm *)comm;
@@ -280,7 +283,8 @@ static void host_destroy(struct tdm__comm *comm)
 static const struct tdm__comm_ops host_ops = {.name = "host",
                                               .destroy = host_destroy,
                                               .abort = host_abort,
-                                              .barrier = host_barrier,
+                                              .check = host_check,
+                                              .meet = host_meet,
                                               .all_reduce = host_all_reduce,
                                               .all_gather = host_all_gather,
                                               .reduce_scatter = host_reduce_scatter,

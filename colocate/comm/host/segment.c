@@ -28,7 +28,7 @@ enum { SLOT_BYTES_UNIT = 4096 }; /* and the least: an element for each rank must
 /* One rank's line: written by that rank, read by all. */
 struct rank_line {
     _Alignas(LINE_BYTES) _Atomic uint64_t arrivals; /* barriers this rank has come to */
-    struct tdm__segment_call calls[2];              /* of the last two barriers, by parity */
+    struct tdm__comm_call calls[2];                 /* of the last two barriers, by parity */
 };
 
 /* The padding keeps what different ranks write apart. */
@@ -385,13 +385,13 @@ static bool wait_for_all(struct tdm__segment *segment, int64_t deadline_ms)
     }
 }
 
-static bool is_same_call(const struct tdm__segment_call *a, const struct tdm__segment_call *b)
+static bool is_same_call(const struct tdm__comm_call *a, const struct tdm__comm_call *b)
 {
     return a->kind == b->kind && a->variant == b->variant && a->size_bytes == b->size_bytes;
 }
 
 tdm_status tdm__segment_meet(struct tdm__segment *segment, uint32_t rank,
-                             const struct tdm__segment_call *call, int64_t deadline_ms)
+                             const struct tdm__comm_call *call, int64_t deadline_ms)
 {
     struct header *header = segment->header;
     struct rank_line *line = &header->ranks[rank];

@@ -4,6 +4,8 @@
 #ifndef TDM_COLOCATE_COMM_HOST_SEGMENT_H
 #define TDM_COLOCATE_COMM_HOST_SEGMENT_H
 
+#include "colocate/comm/call.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -37,18 +39,11 @@ size_t tdm__segment_slot_bytes(const struct tdm__segment *segment);
 /* Rank `rank`'s slot, the even or the odd one. */
 void *tdm__segment_slot(const struct tdm__segment *segment, uint32_t rank, uint32_t parity);
 
-/* What the ranks do between two barriers, so that a program that mixes its calls up is told. */
-struct tdm__segment_call {
-    uint32_t kind;
-    uint32_t variant; /* the root, or the kind of numbers */
-    uint64_t size_bytes;
-};
-
 /* Arrives as `rank` and waits for all others.  TDM_E_ABORTED, TDM_E_TIMEOUT (which aborts),
  * each naming ranks; TDM_E_INVAL if another rank is in another call (aborts too).  What any
  * rank wrote into its slot before is visible after. */
 tdm_status tdm__segment_meet(struct tdm__segment *segment, uint32_t rank,
-                             const struct tdm__segment_call *call, int64_t deadline_ms);
+                             const struct tdm__comm_call *call, int64_t deadline_ms);
 
 enum tdm__segment_end {
     TDM__RANK_DIED = 1,

@@ -80,18 +80,18 @@ static tdm_status transfer(struct tdm__nccl *nccl, int how, const void *in, void
                            size_t bytes, uint32_t root)
 {
     switch (how) {
-    case TDM__NCCL_ALL_GATHER:
+    case TDM__CALL_ALL_GATHER:
         return tdm__nccl_settle(
             nccl,
             nccl->library->ncclAllGather(in, out, bytes, NCCL_UINT8, nccl->comm, nccl->stream),
             "ncclAllGather");
-    case TDM__NCCL_BROADCAST:
+    case TDM__CALL_BROADCAST:
         return tdm__nccl_settle(nccl,
                                 nccl->library->ncclBroadcast(in, out, bytes, NCCL_UINT8,
                                                              (int)root, nccl->comm,
                                                              nccl->stream),
                                 "ncclBroadcast");
-    case TDM__NCCL_GATHER:
+    case TDM__CALL_GATHER:
         return tdm__nccl_settle(nccl, gather_pieces(nccl, in, out, bytes, root),
                                 "ncclSend and ncclRecv of a gather");
     default:
@@ -142,7 +142,7 @@ static tdm_status gather_host(struct tdm__nccl *nccl, const char *in, size_t byt
                               uint32_t root)
 {
     bool receives = root == NO_ROOT || root == nccl->base.rank;
-    const struct trip trip = {.how = root == NO_ROOT ? TDM__NCCL_ALL_GATHER : TDM__NCCL_GATHER,
+    const struct trip trip = {.how = root == NO_ROOT ? TDM__CALL_ALL_GATHER : TDM__CALL_GATHER,
                               .in_bytes = bytes,
                               .bytes = bytes,
                               .out_bytes = receives ? bytes * nccl->base.ranks_count : 0,
@@ -186,7 +186,7 @@ tdm_status tdm__nccl_all_reduce(struct tdm__comm *comm, void *data, size_t count
     size_t unit_bytes = tdm__element_bytes(element);
 
     TDM_TRY(
-        tdm__nccl_begin(nccl, TDM__NCCL_ALL_REDUCE, count * unit_bytes,
+        tdm__nccl_begin(nccl, TDM__CALL_ALL_REDUCE, count * unit_bytes,
                         (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u)));
     if (is_on_device(nccl, data)) {
         return reduce_on_device(nccl, data, count, element, reduction);
@@ -219,7 +219,7 @@ tdm_status tdm__nccl_reduce_scatter(struct tdm__comm *comm, const float *in, siz
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     size_t room = nccl->slot_bytes / sizeof(float) / comm->ranks_count;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_REDUCE_SCATTER, count * sizeof(float), 0));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_REDUCE_SCATTER, count * sizeof(float), 0));
     if (is_on_device(nccl, in)) {
         return scatter_on_device(nccl, in, count, out);
     }
@@ -246,7 +246,7 @@ static tdm_status gather_all(struct tdm__nccl *nccl, const char *in, size_t byte
                              char *out, uint32_t root)
 {
     if (is_on_device(nccl, in)) {
-        TDM_TRY(transfer(nccl, root == NO_ROOT ? TDM__NCCL_ALL_GATHER : TDM__NCCL_GATHER, in,
+        TDM_TRY(transfer(nccl, root == NO_ROOT ? TDM__CALL_ALL_GATHER : TDM__CALL_GATHER, in,
                          out, bytes_per_rank, root));
         return tdm__nccl_finish(nccl, "a transfer");
     }
@@ -267,7 +267,7 @@ tdm_status tdm__nccl_all_gather(struct tdm__comm *comm, const void *in, size_t b
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_ALL_GATHER, bytes_per_rank, 0));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_ALL_GATHER, bytes_per_rank, 0));
     return gather_all(nccl, in, bytes_per_rank, out, NO_ROOT);
 }
 
@@ -276,7 +276,7 @@ tdm_status tdm__nccl_gather(struct tdm__comm *comm, const void *in, size_t bytes
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_GATHER, bytes_per_rank, root));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_GATHER, bytes_per_rank, root));
     return gather_all(nccl, in, bytes_per_rank, comm->rank == root ? out : NULL, root);
 }
 
@@ -286,14 +286,14 @@ tdm_status tdm__nccl_broadcast(struct tdm__comm *comm, void *data, size_t size_b
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     bool sends = comm->rank == root;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_BROADCAST, size_bytes, root));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_BROADCAST, size_bytes, root));
     if (is_on_device(nccl, data)) {
-        TDM_TRY(transfer(nccl, TDM__NCCL_BROADCAST, data, data, size_bytes, root));
+        TDM_TRY(transfer(nccl, TDM__CALL_BROADCAST, data, data, size_bytes, root));
         return tdm__nccl_finish(nccl, "ncclBroadcast");
     }
     for (size_t done = 0; done < size_bytes;) {
         size_t piece = smaller(size_bytes - done, nccl->slot_bytes);
-        const struct trip trip = {.how = TDM__NCCL_BROADCAST,
+        const struct trip trip = {.how = TDM__CALL_BROADCAST,
                                   .in_bytes = sends ? piece : 0,
                                   .bytes = piece,
                                   .out_bytes = sends ? 0 : piece,

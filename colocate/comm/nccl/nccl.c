@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 /* ---- waiting ---------------------------------------------------------------------------- */
@@ -18,16 +17,20 @@ static tdm_status enter(struct tdm__nccl *nccl)
                            "cuCtxSetCurrent for rank %u", nccl->base.rank);
 }
 
-tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__nccl_call call, size_t size_bytes,
-                           uint32_t variant)
+static bool needs_nccl(enum tdm__comm_call_kind kind)
 {
-    const struct tdm__segment_call met = {
-        .kind = (uint32_t)call, .variant = variant, .size_bytes = size_bytes};
+    return kind != TDM__CALL_OPEN && kind != TDM__CALL_RESUME && kind != TDM__CALL_BARRIER;
+}
+
+tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind,
+                           size_t size_bytes, uint32_t variant)
+{
+    const struct tdm__comm_call call = {
+        .kind = kind, .variant = variant, .size_bytes = size_bytes};
 
     nccl->deadline_ms = tdm__deadline_in(nccl->timeout_ms);
-    TDM_TRY(tdm__segment_meet(nccl->segment, nccl->base.rank, &met, nccl->deadline_ms));
-    if (nccl->comm == NULL && call != TDM__NCCL_OPEN && call != TDM__NCCL_RESUME &&
-        call != TDM__NCCL_BARRIER) {
+    TDM_TRY(nccl->meeting->ops->meet(nccl->meeting, &call));
+    if (nccl->comm == NULL && needs_nccl(kind)) {
         return tdm__fail(TDM_E_STATE, "rank %u of %u is suspended", nccl->base.rank,
                          nccl->base.ranks_count);
     }
@@ -36,12 +39,15 @@ tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__nccl_call call, siz
 
 tdm_status tdm__nccl_give_up(struct tdm__nccl *nccl, tdm_status status)
 {
+    char why[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
     if (nccl->comm != NULL) {
         (void)nccl->library->ncclCommAbort(nccl->comm);
         nccl->comm = NULL;
     }
-    tdm__segment_abort(nccl->segment, nccl->base.rank, TDM__RANK_GAVE_UP);
-    return status;
+    nccl->meeting->ops->abort(nccl->meeting);
+    return tdm__fail(status, "%s", why);
 }
 
 /* Whether to go on waiting for `call`: not when the group has ended or the time is over. */
@@ -49,7 +55,7 @@ static tdm_status may_wait(struct tdm__nccl *nccl, const char *call)
 {
     static const struct timespec nap = {.tv_nsec = 20000};
 
-    TDM_TRY(tdm__segment_check(nccl->segment));
+    TDM_TRY(nccl->meeting->ops->check(nccl->meeting));
     if (tdm__deadline_left(nccl->deadline_ms) == 0) {
         return tdm__fail(TDM_E_TIMEOUT, "rank %u of %u: %s did not end within %lld ms",
                          nccl->base.rank, nccl->base.ranks_count, call,
@@ -128,8 +134,8 @@ static struct nccl_config not_blocking(void)
                                 .blocking = 0};
 }
 
-/* Rank 0 invents the name under which the others find it; it travels in the segment. */
-static tdm_status connect(struct tdm__nccl *nccl, enum tdm__nccl_call call)
+/* Rank 0 invents the name under which the others find it. */
+static tdm_status connect(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind)
 {
     struct nccl_config config = not_blocking();
     struct nccl_unique_id id;
@@ -140,10 +146,9 @@ static tdm_status connect(struct tdm__nccl *nccl, enum tdm__nccl_call call)
         if (result != NCCL_SUCCESS) {
             return tdm__nccl_give_up(nccl, fail_nccl(nccl, result, "ncclGetUniqueId"));
         }
-        memcpy(tdm__segment_slot(nccl->segment, 0, 0), &id, sizeof(id));
     }
-    TDM_TRY(tdm__nccl_begin(nccl, call, sizeof(id), 0));
-    memcpy(&id, tdm__segment_slot(nccl->segment, 0, 0), sizeof(id));
+    TDM_TRY(tdm__nccl_begin(nccl, kind, sizeof(id), 0));
+    TDM_TRY(nccl->meeting->ops->broadcast(nccl->meeting, &id, sizeof(id), 0));
     result = nccl->library->ncclCommInitRankConfig(&nccl->comm, (int)nccl->base.ranks_count, id,
                                                    (int)nccl->base.rank, &config);
     return tdm__nccl_settle(nccl, result, "ncclCommInitRankConfig");
@@ -155,9 +160,9 @@ static tdm_status split(struct tdm__nccl *nccl, const struct tdm__comm_nccl_opti
     struct nccl_config config = not_blocking();
     int result;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_OPEN, 0, (uint32_t)options->color));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_OPEN, 0, (uint32_t)options->color));
     parent->deadline_ms = nccl->deadline_ms;
-    result = nccl->library->ncclCommSplit(parent->comm, options->color, (int)options->rank,
+    result = nccl->library->ncclCommSplit(parent->comm, options->color, (int)nccl->base.rank,
                                           &nccl->comm, &config);
     TDM_TRY(tdm__nccl_settle(parent, result, "ncclCommSplit"));
     return tdm__nccl_settle(nccl, NCCL_IN_PROGRESS, "ncclCommSplit");
@@ -235,7 +240,6 @@ static void dismantle(struct tdm__nccl *nccl)
         }
         (void)nccl->driver->cuDevicePrimaryCtxRelease_v2(nccl->device);
     }
-    tdm__segment_unmap(nccl->segment);
     free(nccl);
 }
 
@@ -243,7 +247,7 @@ static void nccl_destroy(struct tdm__comm *comm)
 {
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
 
-    tdm__segment_leave(nccl->segment, comm->rank);
+    nccl->meeting->ops->destroy(nccl->meeting);
     if (nccl->comm != NULL && enter(nccl) == TDM_OK) {
         (void)nccl->library->ncclCommDestroy(nccl->comm);
     }
@@ -255,9 +259,17 @@ static void nccl_abort(struct tdm__comm *comm)
     (void)tdm__nccl_give_up((struct tdm__nccl *)comm, TDM_E_ABORTED);
 }
 
-static tdm_status nccl_barrier(struct tdm__comm *comm)
+static tdm_status nccl_check(struct tdm__comm *comm)
 {
-    return tdm__nccl_begin((struct tdm__nccl *)comm, TDM__NCCL_BARRIER, 0, 0);
+    struct tdm__comm *meeting = ((struct tdm__nccl *)comm)->meeting;
+
+    return meeting->ops->check(meeting);
+}
+
+static tdm_status nccl_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
+{
+    return tdm__nccl_begin((struct tdm__nccl *)comm, call->kind, call->size_bytes,
+                           call->variant);
 }
 
 /* ---- suspending ------------------------------------------------------------------------- */
@@ -267,7 +279,7 @@ tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm)
     struct tdm__nccl *nccl = (struct tdm__nccl *)comm;
     const struct tdm__nccl_library *library = nccl->library;
 
-    TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_SUSPEND, 0, 0));
+    TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_SUSPEND, 0, 0));
     free_device_memory(nccl);
     nccl->suspended_inside = library->ncclCommSuspend != NULL;
     if (nccl->suspended_inside) {
@@ -285,12 +297,12 @@ tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
     tdm_status status;
 
     if (nccl->suspended_inside) {
-        TDM_TRY(tdm__nccl_begin(nccl, TDM__NCCL_RESUME, 0, 0));
+        TDM_TRY(tdm__nccl_begin(nccl, TDM__CALL_RESUME, 0, 0));
         TDM_TRY(tdm__nccl_settle(nccl, nccl->library->ncclCommResume(nccl->comm),
                                  "ncclCommResume"));
         nccl->suspended_inside = false;
     } else {
-        TDM_TRY(connect(nccl, TDM__NCCL_RESUME));
+        TDM_TRY(connect(nccl, TDM__CALL_RESUME));
     }
     status = allocate(nccl);
     return status == TDM_OK ? TDM_OK : tdm__nccl_give_up(nccl, status);
@@ -301,7 +313,8 @@ tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm)
 static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
                                               .destroy = nccl_destroy,
                                               .abort = nccl_abort,
-                                              .barrier = nccl_barrier,
+                                              .check = nccl_check,
+                                              .meet = nccl_meet,
                                               .all_reduce = tdm__nccl_all_reduce,
                                               .all_gather = tdm__nccl_all_gather,
                                               .reduce_scatter = tdm__nccl_reduce_scatter,
@@ -311,28 +324,21 @@ static const struct tdm__comm_ops nccl_ops = {.name = "nccl",
 static tdm_status create(const struct tdm__comm_nccl_options *options,
                          struct tdm__nccl **nccl_out)
 {
-    struct tdm__nccl *nccl = calloc(1, sizeof(*nccl));
-    tdm_status status;
+    struct tdm__nccl *nccl;
 
+    if (options->slot_bytes / options->meeting->ranks_count < sizeof(double)) {
+        return tdm__fail(TDM_E_INVAL, "a slot of %zu bytes for parts of %u ranks",
+                         options->slot_bytes, options->meeting->ranks_count);
+    }
+    nccl = calloc(1, sizeof(*nccl));
     if (nccl == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a communicator");
     }
+    nccl->base = *options->meeting;
     nccl->base.ops = &nccl_ops;
-    nccl->base.rank = options->rank;
+    nccl->meeting = options->meeting;
     nccl->timeout_ms = options->timeout_ms;
-    status = tdm__segment_map(options->fd, false, &nccl->segment);
-    if (status != TDM_OK) {
-        free(nccl);
-        return status;
-    }
-    nccl->base.ranks_count = tdm__segment_ranks_count(nccl->segment);
-    nccl->slot_bytes = tdm__segment_slot_bytes(nccl->segment);
-    if (options->rank >= nccl->base.ranks_count) {
-        status = tdm__fail(TDM_E_INVAL, "rank %u of %u", options->rank, nccl->base.ranks_count);
-        tdm__segment_unmap(nccl->segment);
-        free(nccl);
-        return status;
-    }
+    nccl->slot_bytes = options->slot_bytes;
     *nccl_out = nccl;
     return TDM_OK;
 }
@@ -355,7 +361,7 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
     nccl->device = gpu.device;
     status = prepare(nccl);
     if (status == TDM_OK) {
-        status = options->parent != NULL ? split(nccl, options) : connect(nccl, TDM__NCCL_OPEN);
+        status = options->parent != NULL ? split(nccl, options) : connect(nccl, TDM__CALL_OPEN);
     }
     if (status != TDM_OK) {
         (void)tdm__nccl_give_up(nccl, status); /* the others need not wait for us */

@@ -4,7 +4,6 @@
 #define TDM_COLOCATE_COMM_NCCL_NCCL_H
 
 #include "colocate/comm/comm.h"
-#include "colocate/comm/host/segment.h"
 #include "colocate/comm/nccl/nccl_api.h"
 #include "colocate/device/cuda/driver.h"
 
@@ -26,16 +25,16 @@ struct tdm__nccl_library {
  * of the library); once per process, any thread.  TDM_E_UNSUPPORTED, and why. */
 tdm_status tdm__nccl_library(const struct tdm__nccl_library **library_out);
 
-/* Ranks meet in the segment first, in the same call with the same sizes or not at all; only
- * then NCCL is called, and its stream is asked again and again, never waited for, so that a
- * rank that dies on the way ends the call (ncclCommAbort) and is named. */
+/* Ranks meet on another communicator first, in the same call with the same sizes or not at all;
+ * only then NCCL is called, and its stream is asked again and again, never waited for, so that
+ * a rank that dies on the way ends the call (ncclCommAbort) and is named. */
 struct tdm__nccl {
     struct tdm__comm base;
     const struct tdm__nccl_library *library;
     const struct tdm__cuda_driver *driver;
-    struct tdm__segment *segment; /* owned */
-    void *comm;                   /* NULL: not made yet, suspended or aborted */
-    bool suspended_inside;        /* by NCCL itself: comm is kept */
+    struct tdm__comm *meeting; /* owned */
+    void *comm;                /* NULL: not made yet, suspended or aborted */
+    bool suspended_inside;     /* by NCCL itself: comm is kept */
     int device;
     void *context;
     void *stream;
@@ -49,21 +48,9 @@ struct tdm__nccl {
     int64_t deadline_ms; /* of the call in progress */
 };
 
-enum tdm__nccl_call {
-    TDM__NCCL_OPEN = 1,
-    TDM__NCCL_BARRIER,
-    TDM__NCCL_ALL_REDUCE,
-    TDM__NCCL_ALL_GATHER,
-    TDM__NCCL_REDUCE_SCATTER,
-    TDM__NCCL_BROADCAST,
-    TDM__NCCL_GATHER,
-    TDM__NCCL_SUSPEND,
-    TDM__NCCL_RESUME
-};
-
 /* Begins a call: the deadline starts, and all ranks are met. */
-tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__nccl_call call, size_t size_bytes,
-                           uint32_t variant);
+tdm_status tdm__nccl_begin(struct tdm__nccl *nccl, enum tdm__comm_call_kind kind,
+                           size_t size_bytes, uint32_t variant);
 /* What came of an NCCL call, once it is no longer in progress; on failure the group ends. */
 tdm_status tdm__nccl_settle(struct tdm__nccl *nccl, int result, const char *call);
 /* All that the stream has been given is done. */

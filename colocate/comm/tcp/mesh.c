@@ -40,7 +40,7 @@ struct tdm__mesh {
     uint64_t ended_number;
     char ended_text[TEXT_BYTES];
     /* of the call in progress */
-    struct tdm__mesh_call call;
+    struct tdm__comm_call call;
     uint64_t number;
     int64_t deadline_ms;
     struct peer peers[TDM__MESH_RANKS_MAX];
@@ -118,6 +118,17 @@ static tdm_status check(struct tdm__mesh *mesh)
         tell_all(mesh);
     }
     return tdm__fail(mesh->ended, "%s", mesh->ended_text);
+}
+
+tdm_status tdm__mesh_check(struct tdm__mesh *mesh)
+{
+    TDM__ENTER(mesh->loop);
+
+    flush(mesh);
+    if (mesh->ended != TDM_OK && mesh->number < mesh->ended_number) {
+        mesh->number = mesh->ended_number;
+    }
+    return check(mesh);
 }
 
 void tdm__mesh_abort(struct tdm__mesh *mesh)
@@ -421,7 +432,7 @@ static tdm_status call_on(struct tdm__mesh *mesh, struct peer *peer, const char 
 
 /* ---- pieces ----------------------------------------------------------------------------- */
 
-void tdm__mesh_begin(struct tdm__mesh *mesh, const struct tdm__mesh_call *call)
+void tdm__mesh_begin(struct tdm__mesh *mesh, const struct tdm__comm_call *call)
 {
     mesh->call = *call;
     mesh->number++;
@@ -486,7 +497,7 @@ tdm_status tdm__mesh_send(struct tdm__mesh *mesh, uint32_t to, const void *piece
 static tdm_status read_piece(const struct tdm__mesh *mesh, struct tdm__incoming *incoming,
                              void *piece, size_t size_bytes)
 {
-    const struct tdm__mesh_call *call = &mesh->call;
+    const struct tdm__comm_call *call = &mesh->call;
     uint64_t number;
     uint64_t kind;
     uint64_t variant;
@@ -542,7 +553,7 @@ tdm_status tdm__mesh_finish(struct tdm__mesh *mesh)
 /* Nobody goes on before all are connected with all. */
 static tdm_status meet(struct tdm__mesh *mesh)
 {
-    const struct tdm__mesh_call call = {.kind = 0};
+    const struct tdm__comm_call call = {.kind = TDM__CALL_OPEN};
 
     tdm__mesh_begin(mesh, &call);
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {

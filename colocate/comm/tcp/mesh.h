@@ -3,6 +3,7 @@
 #ifndef TDM_COLOCATE_COMM_TCP_MESH_H
 #define TDM_COLOCATE_COMM_TCP_MESH_H
 
+#include "colocate/comm/call.h"
 #include "runtime/rpc/rpc.h"
 
 #include <stddef.h>
@@ -42,16 +43,8 @@ tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
 /* Leaves; never blocks.  NULL is allowed. */
 void tdm__mesh_destroy(struct tdm__mesh *mesh);
 
-/* What all ranks do between begin and finish, so that a program that mixes its calls up is
- * told. */
-struct tdm__mesh_call {
-    uint32_t kind;
-    uint32_t variant; /* the root, or the kind of numbers */
-    uint64_t size_bytes;
-};
-
-/* The deadline counts from here. */
-void tdm__mesh_begin(struct tdm__mesh *mesh, const struct tdm__mesh_call *call);
+/* All ranks are in this call until finish.  The deadline counts from here. */
+void tdm__mesh_begin(struct tdm__mesh *mesh, const struct tdm__comm_call *call);
 /* All three: TDM_E_ABORTED, TDM_E_TIMEOUT, each naming the rank; TDM_E_INVAL if another rank is
  * in another call.  The group has then ended for all, and what ended it stays. */
 tdm_status tdm__mesh_send(struct tdm__mesh *mesh, uint32_t to, const void *piece,
@@ -61,6 +54,9 @@ tdm_status tdm__mesh_receive(struct tdm__mesh *mesh, uint32_t from, void *piece,
 /* All that was sent has been taken. */
 tdm_status tdm__mesh_finish(struct tdm__mesh *mesh);
 
+/* TDM_OK while the group lives, else what ended it, also if that was in a call that this rank
+ * has not begun; never blocks. */
+tdm_status tdm__mesh_check(struct tdm__mesh *mesh);
 /* Ends the group for all, naming this rank; never blocks. */
 void tdm__mesh_abort(struct tdm__mesh *mesh);
 

@@ -17,13 +17,11 @@ struct tcp_comm {
     char *one; /* and one of another rank's */
 };
 
-enum call_kind { BARRIER = 1, ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, BROADCAST, GATHER };
-
-static void begin(struct tcp_comm *tcp, enum call_kind kind, size_t size_bytes,
+static void begin(struct tcp_comm *tcp, enum tdm__comm_call_kind kind, size_t size_bytes,
                   uint32_t variant)
 {
-    const struct tdm__mesh_call call = {
-        .kind = (uint32_t)kind, .variant = variant, .size_bytes = size_bytes};
+    const struct tdm__comm_call call = {
+        .kind = kind, .variant = variant, .size_bytes = size_bytes};
 
     tdm__mesh_begin(tcp->mesh, &call);
 }
@@ -56,11 +54,11 @@ static tdm_status receive_all(struct tcp_comm *tcp, char *into, size_t pitch, si
     return TDM_OK;
 }
 
-static tdm_status tcp_barrier(struct tdm__comm *comm)
+static tdm_status tcp_meet(struct tdm__comm *comm, const struct tdm__comm_call *call)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
 
-    begin(tcp, BARRIER, 0, 0);
+    begin(tcp, call->kind, call->size_bytes, call->variant);
     TDM_TRY(send_all(tcp, tcp->one, 0, 0));
     TDM_TRY(receive_all(tcp, tcp->one, 0, 0));
     return tdm__mesh_finish(tcp->mesh);
@@ -96,7 +94,7 @@ static tdm_status tcp_all_reduce(struct tdm__comm *comm, void *data, size_t coun
     size_t unit_bytes = tdm__element_bytes(element);
     size_t done = 0;
 
-    begin(tcp, ALL_REDUCE, count * unit_bytes,
+    begin(tcp, TDM__CALL_ALL_REDUCE, count * unit_bytes,
           (element == TDM__DOUBLE ? 1u : 0u) | (reduction == TDM_MAX ? 2u : 0u));
     do {
         size_t piece = smaller(count - done, tcp->piece_bytes / unit_bytes);
@@ -116,7 +114,7 @@ static tdm_status tcp_reduce_scatter(struct tdm__comm *comm, const float *in, si
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, REDUCE_SCATTER, count * sizeof(float), 0);
+    begin(tcp, TDM__CALL_REDUCE_SCATTER, count * sizeof(float), 0);
     do {
         size_t piece = smaller(count - done, tcp->piece_bytes / sizeof(float));
 
@@ -139,7 +137,7 @@ static tdm_status tcp_all_gather(struct tdm__comm *comm, const void *in, size_t 
     char *own = (char *)out + comm->rank * bytes_per_rank;
     size_t done = 0;
 
-    begin(tcp, ALL_GATHER, bytes_per_rank, 0);
+    begin(tcp, TDM__CALL_ALL_GATHER, bytes_per_rank, 0);
     memmove(own, in, bytes_per_rank);
     do {
         size_t piece = smaller(bytes_per_rank - done, tcp->piece_bytes);
@@ -157,7 +155,7 @@ static tdm_status tcp_gather(struct tdm__comm *comm, const void *in, size_t byte
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, GATHER, bytes_per_rank, root);
+    begin(tcp, TDM__CALL_GATHER, bytes_per_rank, root);
     if (comm->rank == root) {
         memmove((char *)out + root * bytes_per_rank, in, bytes_per_rank);
     }
@@ -178,7 +176,7 @@ static tdm_status tcp_broadcast(struct tdm__comm *comm, void *data, size_t size_
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
     size_t done = 0;
 
-    begin(tcp, BROADCAST, size_bytes, root);
+    begin(tcp, TDM__CALL_BROADCAST, size_bytes, root);
     do {
         size_t piece = smaller(size_bytes - done, tcp->piece_bytes);
         char *at = (char *)data + done;
@@ -197,6 +195,11 @@ static void tcp_abort(struct tdm__comm *comm)
     tdm__mesh_abort(((struct tcp_comm *)comm)->mesh);
 }
 
+static tdm_status tcp_check(struct tdm__comm *comm)
+{
+    return tdm__mesh_check(((struct tcp_comm *)comm)->mesh);
+}
+
 static void tcp_destroy(struct tdm__comm *comm)
 {
     struct tcp_comm *tcp = (struct tcp_comm *)comm;
@@ -210,7 +213,8 @@ static void tcp_destroy(struct tdm__comm *comm)
 static const struct tdm__comm_ops tcp_ops = {.name = "tcp",
                                              .destroy = tcp_destroy,
                                              .abort = tcp_abort,
-                                             .barrier = tcp_barrier,
+                                             .check = tcp_check,
+                                             .meet = tcp_meet,
                                              .all_reduce = tcp_all_reduce,
                                              .all_gather = tcp_all_gather,
                                              .reduce_scatter = tcp_reduce_scatter,
