@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 #include "colocate/comm/comm.h"
 #include "colocate/comm/tcp/mesh.h"
+#include "colocate/device/device.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/rpc/rpc.h"
@@ -26,6 +27,7 @@ struct joining {
     uint32_t ranks_count;
     size_t slot_bytes;
     int64_t timeout_ms;
+    bool on_gpu;
 };
 
 /* ---- on one node ------------------------------------------------------------------------ */
@@ -185,7 +187,42 @@ static tdm_status join_across(const struct joining *joining, const char *node_id
     return status;
 }
 
-/* ---- both ------------------------------------------------------------------------------- */
+/* ---- on GPUs ---------------------------------------------------------------------------- */
+
+/* What `comm` cannot reach, NCCL does; the members go on meeting on `comm`, which is then part
+ * of *comm_out, and the caller's if this fails. */
+static tdm_status reach_gpu(const struct joining *joining, struct tdm__comm *comm,
+                            struct tdm__comm **comm_out)
+{
+    struct tdm__comm_nccl_options options = {
+        .meeting = comm, .timeout_ms = joining->timeout_ms, .slot_bytes = joining->slot_bytes};
+    const struct tdm__device_kind *kind;
+    char uuid[TDM__UUID_BYTES];
+
+    if (joining->runtime->gpus_count == 0) {
+        return tdm__fail(TDM_E_INVAL, "on_gpu, but this actor has no GPU: ask for one in its "
+                                      "options");
+    }
+    TDM_TRY(tdm__device_here(0, &kind, uuid));
+    if (strcmp(kind->name, "cuda") != 0) {
+        *comm_out = comm;
+        return TDM_OK;
+    }
+    options.gpu_uuid = uuid;
+    return tdm__comm_nccl_open(&options, comm_out);
+}
+
+/* ---- all -------------------------------------------------------------------------------- */
+
+/* Leaves what was met, and keeps the words of `status`. */
+static void leave(struct tdm__comm *comm, tdm_status status)
+{
+    char why[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(why, sizeof(why), "%s", tdm_error_detail());
+    comm->ops->destroy(comm);
+    (void)tdm__fail(status, "%s", why);
+}
 
 tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *options,
                           tdm_group **group_out)
@@ -196,7 +233,8 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
         .rank = options->rank,
         .ranks_count = options->ranks_count,
         .slot_bytes = options->slot_bytes != 0 ? options->slot_bytes : SLOT_BYTES_DEFAULT,
-        .timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT};
+        .timeout_ms = options->timeout_ms != 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT,
+        .on_gpu = options->on_gpu != 0};
     struct tdm__comm *comm;
     tdm_status status;
 
@@ -206,9 +244,12 @@ tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *
     status = options->node_id == NULL ? join_here(&joining, &comm)
                                       : join_across(&joining, options->node_id, &comm);
     if (status == TDM_OK) {
-        status = tdm__group_wrap(comm, group_out);
+        status = joining.on_gpu ? reach_gpu(&joining, comm, &comm) : TDM_OK;
+        if (status == TDM_OK) {
+            status = tdm__group_wrap(comm, group_out);
+        }
         if (status != TDM_OK) {
-            comm->ops->destroy(comm);
+            leave(comm, status);
         }
     }
     return tdm__wrap(status, "group %s: rank %u of %u", options->name, options->rank,

@@ -132,6 +132,11 @@ struct tdm__device_kind {
 /* TDM_E_NOT_FOUND names those that there are. */
 tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind **kind_out);
 
+/* What this process was given, as its daemon put it into the environment: the kind, and the
+ * UUID of its GPU number `gpu` (0: its first; "": it has none, or they have no UUIDs). */
+tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_out,
+                            char uuid[TDM__UUID_BYTES]);
+
 /* Around `inner` (owned from TDM_OK on): the n-th fallible call from tdm__device_faulty_arm()
  * on fails, once; 0 never. */
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);

@@ -4,6 +4,8 @@
 #include "colocate/device/device.h"
 #include "runtime/error.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static tdm_status list_host(struct tdm__device_list *list_out)
@@ -53,4 +55,27 @@ tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind
         }
     }
     return tdm__fail(TDM_E_NOT_FOUND, "device \"%s\" is none: there are host and cuda", name);
+}
+
+/* The list has one for each of the actor's GPUs. */
+static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    size_t length = 0;
+
+    while (visible != NULL && (length = strcspn(visible, ",")) > 0 && gpu > 0) {
+        visible += length + (visible[length] == ',' ? 1 : 0);
+        gpu--;
+    }
+    (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, visible != NULL ? visible : "");
+}
+
+tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_out,
+                            char uuid[TDM__UUID_BYTES])
+{
+    const char *name = getenv("TANDEM_DEVICE");
+
+    TDM_TRY(tdm__device_kind_find(name != NULL && name[0] != '\0' ? name : "host", kind_out));
+    find_uuid(gpu, uuid);
+    return TDM_OK;
 }

@@ -35,6 +35,8 @@ struct tdm__controller {
     double after;
     struct tdm__rollout rollout;       /* of the step under way */
     struct tdm__weight_update update;  /* the latest */
+    tdm_status refused;                /* what the latest that was aborted came to, */
+    char refusal[512];                 /* and why */
     struct tdm__progress_step numbers; /* of the step under way */
     struct tdm_metrics metrics;        /* rank 0's, of the last train step */
     /* What each rank has on its GPU, as its spans tell it; for the trace. */

@@ -31,7 +31,7 @@ static tdm_status make_bucket(struct tdm__line *line, uint64_t size_bytes)
 tdm_status tdm__line_open(struct tdm__line *line, tdm_runtime *runtime, uint32_t rank,
                           tdm_call *call)
 {
-    struct tdm_group_options options = {.rank = rank, .ranks_count = ENDS};
+    struct tdm_group_options options = {.rank = rank, .ranks_count = ENDS, .on_gpu = 1};
     uint64_t bucket_bytes;
 
     TDM_TRY(tdm_call_unpack(call, "ssiu", &options.name, &options.node_id, &options.timeout_ms,

@@ -223,6 +223,8 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
         tdm__crew_engines_left(&controller->crew) < controller->spec->num_engines_min) {
         return false;
     }
+    controller->refused = status;
+    (void)snprintf(controller->refusal, sizeof(controller->refusal), "%s", tdm_error_detail());
     if (controller->update.engines_lost > 0) { /* which has been told */
         tdm__progress_note(&controller->progress,
                            "update to version %llu aborted: an engine was lost",
@@ -230,7 +232,7 @@ static bool survives_update(struct tdm__controller *controller, tdm_status statu
     } else {
         tdm__progress_note(&controller->progress, "update to version %llu aborted: %s: %s",
                            (unsigned long long)controller->update.version, tdm_strerror(status),
-                           tdm_error_detail());
+                           controller->refusal);
     }
     return true;
 }
@@ -275,9 +277,11 @@ static tdm_status carry_out(struct tdm__controller *controller, enum tdm__phase_
     case TDM__PHASE_DO_RESUME_KV:
         event->kind = TDM__PHASE_KV_RESUMED;
         return tdm__controller_resume_kv(controller);
+    case TDM__PHASE_DO_FAIL: /* an update cannot be done without */
+        return tdm__fail(controller->refused, "%s: %s", controller->phase.failure,
+                         controller->refusal);
     case TDM__PHASE_DO_GENERATE:
     case TDM__PHASE_DO_NOTHING:
-    case TDM__PHASE_DO_FAIL:
         break;
     }
     return tdm__fail(TDM_E_STATE, "the phase machine asks for nothing in %s",

@@ -437,12 +437,6 @@ static tdm_status check_far(const tdm_config *config, const struct tdm__job_spec
                          tdm_config_where(config, "engine.colocate"), spec->trainer_num_ranks,
                          engine_ranks, spec->num_gpus);
     }
-    if (strcmp(spec->device, "host") != 0) {
-        return tdm__fail(TDM_E_INVAL,
-                         "%s: engine.colocate is false, but cluster.device is %s: weights are "
-                         "sent from host memory alone",
-                         tdm_config_where(config, "engine.colocate"), spec->device);
-    }
     if (strcmp(spec->update_mode, "names") == 0) {
         return tdm__fail(
             TDM_E_INVAL,

@@ -117,29 +117,13 @@ static void forgo_grant(void *arg, const char *tag)
 
 /* ---- the sets --------------------------------------------------------------------------- */
 
-/* The actor's GPU number `gpu` by its UUID: the list has one for each of them. */
-static void find_uuid(uint32_t gpu, char uuid[TDM__UUID_BYTES])
-{
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    size_t length = 0;
-
-    while (visible != NULL && (length = strcspn(visible, ",")) > 0 && gpu > 0) {
-        visible += length + (visible[length] == ',' ? 1 : 0);
-        gpu--;
-    }
-    (void)snprintf(uuid, TDM__UUID_BYTES, "%.*s", (int)length, visible != NULL ? visible : "");
-}
-
-/* What the node has: its daemon put it into our environment. */
 static tdm_status open_device(tdm_runtime *runtime, uint32_t gpu,
                               struct tdm__device **device_out)
 {
-    const char *name = getenv("TANDEM_DEVICE");
     const struct tdm__device_kind *kind;
     char uuid[TDM__UUID_BYTES];
 
-    TDM_TRY(tdm__device_kind_find(name != NULL && name[0] != '\0' ? name : "host", &kind));
-    find_uuid(gpu, uuid);
+    TDM_TRY(tdm__device_here(gpu, &kind, uuid));
     return kind->open(memory.broker, runtime->gpu_indices[gpu], uuid, device_out);
 }
 

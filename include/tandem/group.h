@@ -28,6 +28,11 @@ struct tdm_group_options {
      * whose daemon they meet at, wherever they are: shared memory where they are on one node,
      * TCP else.  The name is then unique on that node. */
     const char *node_id;
+    /* 1: what is moved may lie on this actor's first GPU as well as in host memory; all members
+     * say the same, and each has a GPU of its own.  NCCL moves it (TDM_E_UNSUPPORTED where
+     * there is none), but for virtual GPUs, whose memory is the host's.  Sums of what lies on
+     * GPUs are taken in NCCL's order. */
+    int on_gpu;
 };
 
 /* Meets the other members; blocks until all have come. */

@@ -140,10 +140,6 @@ static void numbers_that_disagree_are_refused_with_both(void **state)
         GOOD "engine: {colocate: false}\n",
         "job.yaml:3: engine.colocate is false: 4 trainer ranks and 4 engine ranks want a GPU "
         "each, but cluster.num_gpus is 4");
-    refuses(
-        GOOD "engine: {colocate: false}\ncluster: {num_gpus: 8, device: cuda}\n",
-        "job.yaml:3: engine.colocate is false, but cluster.device is cuda: weights are sent "
-        "from host memory alone");
     refuses(GOOD "engine: {colocate: false}\ncluster: {num_gpus: 8}\nupdate: {mode: names}\n",
             "job.yaml:5: update.mode is names, but engine.colocate is false: whole tensors go "
             "to no "

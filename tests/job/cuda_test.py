@@ -4,7 +4,7 @@
 import json
 import sys
 
-from support import main, require, steps_of
+from support import main, on_cuda, require, steps_of
 
 # Ten supervised steps are enough for both to answer some prompts.
 LEARNING = ["rollout.num_rollout=2", "rollout.warmup_steps=20", "trainer.warmup_lr=6e-3"]
@@ -12,22 +12,8 @@ SHORT = ["rollout.num_rollout=2", "rollout.warmup_steps=1", "rollout.rollout_bat
 DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
 
 
-def on_cuda(world, **more):
-    """The environment of a node with four GPUs, which these tests' files are."""
-    gpus = world.path / "gpus"
-    gpus.mkdir(exist_ok=True)
-    kernels = world.path / "kernels.ptx"  # the stand-in has its own
-    kernels.write_text("// none\n", encoding="utf-8")
-    standins = world.build / "tests"
-    return world.environment(**{
-        "STANDIN_CUDA_DIRECTORY": str(gpus), "STANDIN_CUDA_DEVICES": "4", "STANDIN_CUDA_BYTES": str(64 << 20),
-        "TANDEM_CUDA_LIBRARY": str(standins / "cuda_standin.so"),
-        "COLOCATED_RL_CUBLAS_LIBRARY": str(standins / "cublas_standin.so"),
-        "COLOCATED_RL_KERNELS": str(kernels), **more})
-
-
 def run_on_cuda(world, *words, **more):
-    return world.run("cluster.device=cuda", *words, environment=on_cuda(world, **more))
+    return world.run("cluster.device=cuda", *words, environment=world.environment(**on_cuda(world, **more)))
 
 
 def numbers(out, kind, name):
@@ -73,6 +59,19 @@ def engines_on_a_gpu_agree_with_the_trainer(world):
             require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{mode}: {step['metrics']}")
 
 
+def engines_on_other_gpus_get_the_same_weights(world):
+    for mode in ("donate", "copy"):
+        code, out, err = run_on_cuda(world, "--json", "--out", mode, f"update.mode={mode}", *SHORT,
+                                     "engine.colocate=false", "cluster.num_gpus=8", STANDIN_CUDA_DEVICES="8",
+                                     STANDIN_CUDA_DEFER="1")
+        require(code == 0, f"{mode}: exit code {code}: {err}")
+        steps = steps_of(out)
+        require(len(steps) == 2, f"{mode}: {len(steps)} steps")
+        for step in steps:
+            require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{mode}: {step['metrics']}")
+    world.require_clean()
+
+
 def what_cuda_lacks_is_said(world):
     code, _, err = run_on_cuda(world, "--out", "out", *SHORT, COLOCATED_RL_CUBLAS_LIBRARY="/nowhere/libcublas.so")
     require(code == 1 and "/nowhere/libcublas.so" in err, f"exit code {code}: {err}")
@@ -87,4 +86,5 @@ def a_product_that_fails_is_named(world):
 
 if __name__ == "__main__":
     sys.exit(main([a_gpu_learns_what_the_host_learns, engines_on_a_gpu_agree_with_the_trainer,
+                   engines_on_other_gpus_get_the_same_weights,
                    what_cuda_lacks_is_said, a_product_that_fails_is_named]))

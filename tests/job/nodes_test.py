@@ -14,20 +14,22 @@ import socket
 import subprocess
 import sys
 
-from support import Failure, World, finish, main, notes_of, numbers_of, read_until, require, steps_of
+from support import Failure, World, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
 
 STEPS = 5
 WORDS = [f"rollout.num_rollout={STEPS}", "rollout.warmup_steps=2"]
 FAR = ["engine.colocate=false", "cluster.num_gpus=8"]
 GPUS = 4  # of each node: room for the trainers, or for the engines
 PIDFD_GETFD = 438
+DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
 
 
 class Cluster:
-    """Two daemons and a Redis in a world."""
+    """Two daemons and a Redis in a world, with virtual GPUs or, on stand-ins, CUDA's."""
 
-    def __init__(self, world, **environment):
+    def __init__(self, world, device="host", **environment):
         self.world = world
+        self.device = device
         self.token = world.tmp / "token"
         self.token.write_bytes(os.urandom(32))
         self.token.chmod(0o600)
@@ -42,15 +44,17 @@ class Cluster:
                        "eady to accept")
             for name in ("first", "second"):
                 said = self.start([self.world.build / "tandemd", "--redis", f"unix://{store}", "--listen", "127.0.0.1",
-                                   "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8], "ready ")
+                                   "--name", name, "--gpus", GPUS, "--gpu-bytes", 64 << 20, "--cpus", 8,
+                                   "--device", self.device], "ready ",
+                                  on_cuda(self.world, name) if self.device == "cuda" else {})
                 self.address = self.address or said.split()[2]
         except BaseException:
             self.stop()
             raise
         return self
 
-    def start(self, words, until):
-        process = subprocess.Popen([str(word) for word in words], env=self.environment, text=True,
+    def start(self, words, until, more=None):
+        process = subprocess.Popen([str(word) for word in words], env={**(more or {}), **self.environment}, text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.world.path)
         self.running.append(process)
         for line in process.stdout:
@@ -148,6 +152,27 @@ def an_engine_frozen_in_an_update_is_killed_and_left_out(world):
     broken_at(world, "engine.staged", "stop")
 
 
+def gpus_of_two_nodes_exchange_weights(world):
+    with Cluster(world, device="cuda") as cluster:
+        process = cluster.job("cluster.device=cuda", "rollout.num_rollout=2", "rollout.rollout_batch_size=16")
+        before = read_until(process, "step", 1)
+        require(len({node for node, _ in cluster.places().values()}) == 2, "not on two nodes")
+        code, out, err = finish(process)
+        require(code == 0, f"exit code {code}: {err}")
+    steps = steps_of(before + out)
+    require(len(steps) == 2, f"{len(steps)} steps")
+    for step in steps:
+        require(0 < step["metrics"]["logprob_diff_max"] <= DIFFERENCE_MAX, f"{step['metrics']}")
+    world.require_clean()
+
+
+def gpus_of_two_nodes_want_nccl(world):
+    with Cluster(world, device="cuda", TANDEM_NCCL_LIBRARY="/nowhere/libnccl.so") as cluster:
+        code, _, err = finish(cluster.job("cluster.device=cuda"))
+    require(code == 1 and "/nowhere/libnccl.so" in err, f"exit code {code}: {err}")
+    world.require_clean()
+
+
 def cut_tcp(pid):
     """Ends every TCP connection of a process, as a cable does."""
     system = ctypes.CDLL(None, use_errno=True)
@@ -184,4 +209,5 @@ def a_cut_line_costs_an_update_and_is_made_anew(world):
 if __name__ == "__main__":
     sys.exit(main([engines_on_another_node_learn_the_same, an_engine_killed_in_an_update_is_left_out,
                    an_engine_frozen_in_an_update_is_killed_and_left_out,
+                   gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
                    a_cut_line_costs_an_update_and_is_made_anew]))

@@ -129,6 +129,20 @@ def name_of(pid):
         return "?"
 
 
+def on_cuda(world, gpus="gpus", **more):
+    """Of the environment of a node with four GPUs, which these tests' files are."""
+    files = world.path / gpus
+    files.mkdir(exist_ok=True)
+    kernels = world.path / "kernels.ptx"  # the stand-in has its own
+    kernels.write_text("// none\n", encoding="utf-8")
+    standins = world.build / "tests"
+    return {"STANDIN_CUDA_DIRECTORY": str(files), "STANDIN_CUDA_DEVICES": "4", "STANDIN_CUDA_BYTES": str(64 << 20),
+            "TANDEM_CUDA_LIBRARY": str(standins / "cuda_standin.so"),
+            "TANDEM_NCCL_LIBRARY": str(standins / "nccl_standin.so"),
+            "COLOCATED_RL_CUBLAS_LIBRARY": str(standins / "cublas_standin.so"),
+            "COLOCATED_RL_KERNELS": str(kernels), **more}
+
+
 # The leak sanitizer's word about a thread that was killed while it looked: no finding, and it goes to
 # stderr although findings go to files.
 UNSEEN_THREAD = re.compile(r"^(\([^)]*\) )?==\d+==Unable to get registers from thread \d+\.\n", re.MULTILINE)
