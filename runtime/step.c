@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/step.h"
 
+#include "runtime/clock.h"
 #include "runtime/log.h"
 
 #include <fcntl.h>
@@ -68,7 +69,7 @@ static void break_here(const struct plan *plan)
     if (fd < 0) {
         return; /* another one did */
     }
-    (void)dprintf(fd, "%s %d\n", self, (int)getpid());
+    (void)dprintf(fd, "%s %d %lld\n", self, (int)getpid(), (long long)tdm__clock_ns());
     (void)close(fd);
     (void)kill(getpid(), plan->action[0] == 'k' ? SIGKILL : SIGSTOP);
 }

@@ -10,9 +10,9 @@
  *
  * The process that is called engine/1/0, the second time it passes engine.staged, kills itself
  * with SIGKILL ("stop": with SIGSTOP); no other process, and none twice: whoever can make the
- * file /tmp/broken breaks, and its name is then in there.  Two of these, with a semicolon
- * between, break two processes.  Without the variable a step costs a comparison.  The names of
- * the update's steps are in docs/protocols/commit.md. */
+ * file /tmp/broken breaks; its name, process id and tdm__clock_ns() are then in there.  Two of
+ * these, with a semicolon between, break two processes.  Without the variable a step costs a
+ * comparison.  The names of the update's steps are in docs/protocols/commit.md. */
 
 /* What this process is called, unless it is a driver: an actor's name, or "daemon".  Borrowed;
  * once, before other threads pass steps. */

@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/step.h"
 
+#include "runtime/clock.h"
+
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -60,14 +62,31 @@ static void expect_kept_going(int status)
     assert_int_equal(WEXITSTATUS(status), 7);
 }
 
+/* What the file says of who broke. */
+static void expect_told(const char *process, int64_t after_ns)
+{
+    FILE *told = fopen(file, "re");
+    long long when_ns = 0;
+    char name[16];
+    int pid = 0;
+
+    assert_non_null(told);
+    assert_int_equal(fscanf(told, "%15s %d %lld", name, &pid, &when_ns), 3);
+    (void)fclose(told);
+    assert_string_equal(name, process);
+    assert_true(pid > 0);
+    assert_in_range(when_ns, after_ns, tdm__clock_ns());
+}
+
 static void it_breaks_where_it_was_told(void **state)
 {
+    int64_t begin_ns = tdm__clock_ns();
     int status = run("me", plan_of("me", "this.step", 3, "kill"));
 
     (void)state;
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGKILL);
-    assert_int_equal(access(file, F_OK), 0);
+    expect_told("me", begin_ns);
     status = run(NULL, plan_of("driver", "this.step", 1, "stop"));
     assert_true(WIFSTOPPED(status));
 }

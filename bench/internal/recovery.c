@@ -1,0 +1,243 @@
+/* recovery.c - an engine is killed in an update: how long until the others serve again. */
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The controller's own functions over real actors: four trainer ranks, two engines of two
+ * ranks. Each round is a job of its own.  Some updates are left alone, then rank 1 of engine 1
+ * kills itself at a named step of the next one (runtime/step.h), which is aborted and begun
+ * anew, as a job does it, or is finished without that engine.  Two times are compared with
+ * twice that of an update left alone: from the kill until the other engine serves, and the
+ * whole update with the kill in it.  For the smallest model and for four layers of Qwen3-0.6B
+ * (193 MB), or with TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
+#include "actors/worker.h"
+#include "colocate/job/controller.h"
+#include "measure.h"
+#include "runtime/clock.h"
+#include "runtime/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <tandem/tandem.h>
+#include <unistd.h>
+
+enum { WARM_UPDATES = 3, CLEAN_UPDATES = 5, TEXT_BYTES = 1024 };
+
+/* Nothing of the data is ever read. */
+static const char job_file[] =
+    "job: {name: recovery, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
+    "cluster: {num_gpus: 4, gpu_bytes: %llu MiB, cpus: 8}\n"
+    "trainer: {num_ranks: 4, step_timeout_ms: 60000}\n"
+    "engine: {num_engines: 2, rollout_num_gpus_per_engine: 2}\n"
+    "model: {layers: %u, vocabulary: %u}\n"
+    "update: {update_weight_buffer_size: 64 MiB, mode: %s, timeout_ms: 60000}\n"
+    "data: {train: none, unseen: none}\n";
+
+struct model {
+    const char *name;
+    uint32_t layers;
+    uint32_t vocabulary;
+};
+
+/* Where engine/1/1 ends. */
+struct end {
+    const char *mode;
+    const char *step;
+};
+
+static const struct end ends[] = {{"donate", "engine.take_shadow"},
+                                  {"donate", "engine.vote"},
+                                  {"donate", "engine.voted"},
+                                  {"donate", "engine.flip"},
+                                  {"copy", "engine.vote"}};
+
+static struct tdm__job_spec spec;
+static struct tdm__controller controller;
+static char plan[256] = "TANDEM_STEP=";
+static char broken[64]; /* the file that says when */
+
+/* bfloat16; the norms do not matter. */
+static uint64_t model_bytes(const struct model *model)
+{
+    return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
+}
+
+/* The environment of whoever is started, with one more word that changes from job to job. */
+static void own_environment(void)
+{
+    size_t count = 0;
+    char **words;
+
+    while (environ[count] != NULL) {
+        count++;
+    }
+    words = calloc(count + 2, sizeof(*words));
+    if (words == NULL) {
+        bench_die("an environment");
+    }
+    memcpy(words, environ, count * sizeof(*words));
+    words[count] = plan;
+    environ = words;
+}
+
+/* Whoever is started from here on breaks there. */
+static void plan_end(const struct end *end)
+{
+    (void)snprintf(broken, sizeof(broken), "/tmp/tandem-recovery-%d", (int)getpid());
+    (void)unlink(broken);
+    (void)snprintf(plan, sizeof(plan), "TANDEM_STEP=engine/1/1 %s %d kill %s", end->step,
+                   WARM_UPDATES + CLEAN_UPDATES + 1, broken);
+}
+
+/* Which the log would else tell, each time. */
+static void expect_loss(void *arg, uint32_t engine, enum tdm__engine_news news,
+                        const char *text)
+{
+    (void)arg;
+    (void)text;
+    if (engine != 1 || news != TDM__ENGINE_LOST) {
+        bench_die("another engine was lost");
+    }
+}
+
+static void open_job(const struct model *model, const struct end *end)
+{
+    static const struct tdm__job_run_options run = {.program = "recovery"};
+    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
+    /* an engine rank's weights, their shadow, and a bucket, which may be as large as a tensor
+     */
+    unsigned long long gpu_mib = model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
+    char text[TEXT_BYTES];
+    tdm_config *config;
+
+    plan_end(end);
+    (void)snprintf(text, sizeof(text), job_file, gpu_mib, model->layers, model->vocabulary,
+                   end->mode);
+    TDM_CHECK(tdm_config_parse(text, strlen(text), "recovery.yaml", &config));
+    TDM_CHECK(tdm__job_spec_make(config, "", &spec));
+    controller = (struct tdm__controller){.spec = &spec, .options = &run};
+    options.cpus = (uint32_t)spec.cpus;
+    options.gpus = spec.num_gpus;
+    options.gpu_bytes = spec.gpu_bytes;
+    TDM_CHECK(tdm_runtime_start(&options, &controller.runtime));
+    TDM_CHECK(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
+    controller.crew.on_news = expect_loss;
+}
+
+static void close_job(void)
+{
+    tdm__crew_fini(&controller.crew);
+    tdm_runtime_stop(controller.runtime);
+    tdm__job_spec_fini(&spec);
+}
+
+/* As between two steps of a job, without the training. */
+static void come_to_update(void)
+{
+    TDM_CHECK(tdm__controller_pause_engines(&controller));
+    TDM_CHECK(tdm__controller_resume_trainer(&controller));
+    TDM_CHECK(tdm__controller_pause_trainer(&controller));
+    TDM_CHECK(tdm__controller_resume_weights(&controller));
+}
+
+/* Until engines serve again; the nanoseconds. */
+static int64_t update_once(bool survives)
+{
+    int64_t begin_ns = tdm__clock_ns();
+    tdm_status status = tdm__controller_update(&controller);
+
+    if (status != TDM_OK && survives) {
+        status = tdm__controller_update(&controller);
+    }
+    TDM_CHECK(status);
+    controller.phase.committed_version = controller.update.version;
+    TDM_CHECK(tdm__controller_flush(&controller));
+    TDM_CHECK(tdm__controller_resume_kv(&controller));
+    return tdm__clock_ns() - begin_ns;
+}
+
+static double clean_ms(void)
+{
+    double times[CLEAN_UPDATES];
+
+    for (int i = 0; i < WARM_UPDATES + CLEAN_UPDATES; i++) {
+        int64_t took_ns;
+
+        come_to_update();
+        took_ns = update_once(false);
+        if (i >= WARM_UPDATES) {
+            times[i - WARM_UPDATES] = (double)took_ns / 1e6;
+        }
+    }
+    return bench_median(times, CLEAN_UPDATES);
+}
+
+/* By the clock of tdm__clock_ns(). */
+static int64_t when_broken(void)
+{
+    char text[128];
+
+    /* name, process id, time */
+    if (!tdm__file_read_text(broken, text, sizeof(text)) || strrchr(text, ' ') == NULL) {
+        bench_die("nobody was killed");
+    }
+    (void)unlink(broken);
+    return strtoll(strrchr(text, ' '), NULL, 10);
+}
+
+static void measure_round(const struct model *model, const struct end *end,
+                          struct bench_measure *again, struct bench_measure *whole)
+{
+    double clean;
+    double whole_ms;
+
+    open_job(model, end);
+    clean = clean_ms();
+    come_to_update();
+    whole_ms = (double)update_once(true) / 1e6;
+    bench_round(again, (double)(tdm__clock_ns() - when_broken()) / 1e6, 2 * clean);
+    bench_round(whole, whole_ms, 2 * clean);
+    if (tdm__crew_engines_left(&controller.crew) != 1) {
+        bench_die("engine 1 is there");
+    }
+    close_job();
+}
+
+static void measure_end(const struct model *model, const struct end *end)
+{
+    char names[2][64];
+    struct bench_measure again = {.name = names[0],
+                                  .unit = "ms",
+                                  .against = "twice a clean update; from the kill",
+                                  .better = BENCH_LESS_IS_BETTER,
+                                  .at_least = 1};
+    struct bench_measure whole = again;
+    const char *step = strchr(end->step, '.') + 1;
+
+    whole.name = names[1];
+    whole.against = "the same; from the update's begin";
+    whole.at_least = 0;
+    (void)snprintf(names[0], sizeof(names[0]), "%s_%s_%s", model->name, end->mode, step);
+    (void)snprintf(names[1], sizeof(names[1]), "%s_whole", names[0]);
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        measure_round(model, end, &again, &whole);
+    }
+    bench_report(&again);
+    bench_report(&whole);
+}
+
+int main(int argc, char **argv)
+{
+    const char *size = getenv("TANDEM_BENCH_MODEL");
+    bool full = size != NULL && strcmp(size, "full") == 0;
+    const struct model models[] = {
+        {"tiny", 0, 4}, {full ? "1190mb" : "193mb", full ? 28 : 4, full ? 151936 : 32768}};
+
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    bench_init(argc, argv);
+    own_environment();
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        for (size_t j = 0; j < sizeof(ends) / sizeof(ends[0]); j++) {
+            measure_end(&models[i], &ends[j]);
+        }
+    }
+    return bench_status();
+}
