@@ -75,7 +75,7 @@ static const struct setting settings[] = {
     {"rollout.num_rollout", COUNT, FIELD(num_rollout), 0, 1e9, 260, NULL},
     {"rollout.warmup_steps", COUNT, FIELD(warmup_steps), 0, 1e9, 15, NULL},
     {"rollout.warmup_batch_size", COUNT, FIELD(warmup_batch_size), 1, 65536, 64, NULL},
-    {"rollout.num_engines_min", COUNT, FIELD(num_engines_min), 0, 64, 1, NULL},
+    {"rollout.num_engines_min", COUNT, FIELD(num_engines_min), 0, 64, 0, NULL},
     {"rollout.eval_interval", COUNT, FIELD(eval_interval), 0, 1e9, 0, NULL},
 
     {"update.update_weight_buffer_size", BYTES, FIELD(update_weight_buffer_size), 4096, GIB,

@@ -63,6 +63,7 @@ static void what_is_not_said_has_the_defaults(void **state)
     assert_int_equal(spec.global_batch_size, 64 * 16);
     assert_true(spec.temperature == 1.0);
     assert_int_equal(spec.num_rollout, 260);
+    assert_int_equal(spec.num_engines_min, 0); /* all may be lost: trainers have the weights */
     assert_int_equal(spec.warmup_steps, 15);
     assert_int_equal(spec.update_weight_buffer_size, 65536);
     assert_true(spec.update_enabled);

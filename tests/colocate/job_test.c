@@ -212,10 +212,10 @@ static void a_trainer_that_wants_the_newest_weights_can_say_so(void **state)
 
 static void engines_that_die_of_every_answer_do_not_come_back_for_ever(void **state)
 {
-    const char *const deadly[] = {"engine.die_step=1", "rollout.num_engines_min=0"};
+    const char *const deadly[] = {"engine.die_step=1"};
 
     (void)state;
-    assert_int_equal(run("deadly", NULL, deadly, 2), TDM_E_ACTOR_DIED);
+    assert_int_equal(run("deadly", NULL, deadly, 1), TDM_E_ACTOR_DIED);
     assert_told("none comes back");
     assert_int_equal(highest_step_answered(), 0);
 }

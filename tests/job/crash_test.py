@@ -120,8 +120,7 @@ class Row:
         stale = ["trainer.allow_stale=1"] if refuse else []  # the step after it is answered by the weights before
         stall = ["update.stall_timeout_ms=1000"] if self.how == STOPPED else []
         endless = ["rollout.num_rollout=1000000"] if self.how == JOINING else []
-        none_needed = ["rollout.num_engines_min=0"] if self.how in (JOINING, AGAIN) else []
-        return WAYS[self.mode] + refuse + stale + stall + endless + none_needed
+        return WAYS[self.mode] + refuse + stale + stall + endless
 
     def breaks(self, folder, broken):
         """TANDEM_STEP, for this row."""

@@ -183,7 +183,7 @@ def all_engines_are_killed_and_come_back_with_the_trainers_weights(world):
     chance = random.Random(f"{SEED} all")
     wanted = steps_without_kill(world.build)
     for _ in range(KILLS):
-        process = world.start("--json", "--out", "out", *six(world), "rollout.num_engines_min=0")
+        process = world.start("--json", "--out", "out", *six(world))
         before = read_until(process, "step", 1)
         time.sleep(chance.uniform(0, 2 * STEP_S * world.slow))
         for name in ("engine/0/1", "engine/1/0"):
@@ -196,6 +196,26 @@ def all_engines_are_killed_and_come_back_with_the_trainers_weights(world):
         told = sorted(" ".join(note.split()[:3]) for note in notes_of(out) if note.startswith("engine "))
         require(told == ["engine 0 back", "engine 0 lost:", "engine 1 back", "engine 1 lost:"], f"{notes_of(out)}")
         world.require_clean()
+
+
+def the_only_engine_is_killed_and_comes_back_with_the_trainers_weights(world):
+    """At steps of an update, and at a moment: the job makes the steps that it would have made."""
+    words = [*six(world), "engine.num_engines=1", "engine.rollout_num_gpus_per_engine=4"]
+    code, out, err = world.run("--json", "--out", "whole", *words)
+    require(code == 0, f"exit code {code}: {err}")
+    wanted = {step["step"]: numbers_of(step) for step in steps_of(out)}
+    for step in ["engine.vote", "engine.flip", "engine.take_shadow"][:KILLS]:
+        broken = world.path / step
+        breaks = world.environment(TANDEM_STEP=f"engine/0/2 {step} 3 kill {broken}")
+        code, out, err = world.run("--json", "--out", "out", *words, environment=breaks)
+        require(code == 0 and broken.exists(), f"{step}: exit code {code}: {err}")
+        require({step["step"]: numbers_of(step) for step in steps_of(out)} == wanted, f"{step}: other steps")
+        told = [" ".join(note.split()[:3]) for note in notes_of(out) if note.startswith("engine 0 ")]
+        require(told == ["engine 0 lost:", "engine 0 back"], f"{step}: {notes_of(out)}")
+        world.require_clean()
+    chance = random.Random(f"{SEED} only")
+    goes_on(world, wanted, words, at_a_moment(world, chance, f"engine/0/{chance.randrange(4)}", signal.SIGKILL),
+            r"^engine 0 lost: actor engine/0/\d died: node \S+, pid {}, signal 9 \(killed\).*; 0 of 1 are left$")
 
 
 def with_too_few_engines_the_job_ends(world):
@@ -268,6 +288,7 @@ if __name__ == "__main__":
     sys.exit(main([an_engine_is_killed_and_the_job_goes_on, an_engine_is_stopped_and_the_job_goes_on,
                    a_joiner_is_killed_and_the_engine_comes_back_all_the_same,
                    all_engines_are_killed_and_come_back_with_the_trainers_weights,
+                   the_only_engine_is_killed_and_comes_back_with_the_trainers_weights,
                    with_too_few_engines_the_job_ends, a_trainer_rank_is_killed, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
                    the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
