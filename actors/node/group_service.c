@@ -28,8 +28,10 @@ struct group {
     struct remover *removers;          /* owned */
     struct tdm__timer *timer;          /* ends the waiting; NULL if it was made elsewhere */
     uint32_t ending;                   /* nodes whose actors in it are not gone yet */
-    char why[512];                     /* it does not fit now */
-    struct tdm__group_record record;   /* owned; its places, once it is held */
+    bool unheard;                      /* one of them did not say so: all are asked again */
+    bool asked_again;
+    char why[512];                   /* it does not fit now */
+    struct tdm__group_record record; /* owned; its places, once it is held */
     bool record_is_lost; /* this node joined again: the store may not know it any more */
     bool rewriting;      /* and is being told */
     int64_t lost_since_ms;
@@ -85,17 +87,24 @@ static void group_fails(struct group *group, tdm_status status, const char *deta
 
 static void release(struct group *group);
 
+static void group_close(struct group *group);
+
+/* What failed so has not failed for good. */
+static bool may_come_to_pass(const struct tdm__node *node, tdm_status status)
+{
+    return (status == TDM_E_STORE || status == TDM_E_TIMEOUT) && !node->stopping;
+}
+
 static void removed(void *arg, tdm_status status, const char *detail)
 {
     struct group *group = arg;
     struct tdm__node *node = group->node;
-    bool is_open = status == TDM_E_STORE || status == TDM_E_TIMEOUT;
 
     if (status != TDM_OK && !node->stopping) {
         tdm__log(TDM__WARN, "groups", "removing a group: %s: %s", tdm_strerror(status), detail);
     }
     tell_removers(group, status, detail);
-    if (is_open && !node->stopping) {
+    if (may_come_to_pass(node, status)) {
         release(group); /* what is not given back is lost to all */
         return;
     }
@@ -123,18 +132,31 @@ static void one_node_less(void *arg)
     struct group *group = arg;
 
     group->ending--;
-    if (group->ending == 0) {
+    if (group->ending > 0) {
+        return;
+    }
+    if (group->unheard) {
+        group->unheard = false;
+        group->asked_again = true;
+        group_close(group); /* which says what nodes there are now */
+    } else {
         release(group);
     }
 }
 
+/* A lost node's actors are lost with it.  But the first time a connection may just have been
+ * cut; and a node that is only slow is there, or loses its lease. */
 static void on_ended_there(void *arg, struct tdm__reply *reply)
 {
-    if (reply->status != TDM_OK) { /* a lost node's actors are lost with it */
+    struct group *group = arg;
+
+    if (reply->status != TDM_OK) {
         tdm__log(TDM__INFO, "groups", "ending a group's actors on another node: %s",
                  reply->detail);
+        group->unheard = group->unheard || may_come_to_pass(group->node, reply->status) ||
+                         !(group->asked_again || group->node->stopping);
     }
-    one_node_less(arg);
+    one_node_less(group);
 }
 
 static bool is_in_group(const struct tdm__actor_spec *spec, const void *key)
@@ -167,6 +189,12 @@ static void closed(void *arg, tdm_status status, const char *detail,
 
     if (status != TDM_OK) { /* the actors end all the same */
         tdm__log(TDM__WARN, "groups", "closing a group: %s: %s", tdm_strerror(status), detail);
+    }
+    if (may_come_to_pass(group->node, status)) { /* what nodes there are is not known yet */
+        tell_removers(group, status, detail);
+        tdm__node_actors_end(group->node, is_in_group, &group->request.id, true, NULL, NULL);
+        group_close(group);
+        return;
     }
     if (record != NULL && group->record.name[0] == '\0') {
         memcpy(group->record.name, record->name, sizeof(record->name));

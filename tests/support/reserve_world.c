@@ -58,6 +58,15 @@ static void on_done(void *arg, tdm_status status, const char *detail)
     (void)snprintf(world->detail, sizeof(world->detail), "%s", detail);
 }
 
+void reserve_world_join_as(struct reserve_world *world, const struct tdm__node_record *record,
+                           const struct tdm__node_resources *totals)
+{
+    assert_int_equal(
+        wait_for(world, tdm__reserve_node(world->loop, world->store, record, totals, NULL, 0,
+                                          tdm__deadline_in(PATIENCE), on_done, world)),
+        TDM_OK);
+}
+
 void reserve_world_join_again(struct reserve_world *world, const struct tdm__id *id,
                               const char *name, double gpus, const struct tdm__grant *grants,
                               uint32_t grants_count)

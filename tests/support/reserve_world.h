@@ -27,6 +27,8 @@ struct tdm__id reserve_world_join(struct reserve_world *world, const char *name,
 void reserve_world_join_again(struct reserve_world *world, const struct tdm__id *id,
                               const char *name, double gpus, const struct tdm__grant *grants,
                               uint32_t grants_count);
+void reserve_world_join_as(struct reserve_world *world, const struct tdm__node_record *record,
+                           const struct tdm__node_resources *totals);
 /* As when its lease runs out. */
 void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id);
 /* The store loses one record. */

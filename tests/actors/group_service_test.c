@@ -1,0 +1,266 @@
+/* group_service_test.c - a group's removal reaches every node, though the store or a node does
+ * not answer at first. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/node/node.h"
+#include "runtime/clock.h"
+#include "tests/support/reserve_world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { WAIT_MS = 10000 };
+
+static const uint8_t token[TDM__TOKEN_BYTES] = {1};
+static char directory[] = "/tmp/tandem-test-XXXXXX";
+
+/* ---- a store that does not answer for a while ------------------------------------------- */
+
+struct deaf_store {
+    struct tdm__store store; /* first */
+    struct tdm__store *inner;
+    const char *deaf_to; /* a pattern; the reads of it that fail next: */
+    uint32_t deaf_reads;
+};
+
+struct deaf_read {
+    tdm__store_read_fn *fn;
+    void *arg;
+};
+
+static void on_unheard(void *arg, tdm_status status, const struct tdm__record *records,
+                       uint32_t records_count)
+{
+    struct deaf_read read = *(struct deaf_read *)arg;
+
+    (void)status;
+    (void)records;
+    (void)records_count;
+    free(arg);
+    read.fn(read.arg, TDM_E_TIMEOUT, NULL, 0);
+}
+
+static void deaf_read(struct tdm__store *store, const char *const *patterns,
+                      uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
+                      void *arg)
+{
+    struct deaf_store *deaf = (struct deaf_store *)store;
+    struct deaf_read *read;
+
+    if (deaf->deaf_reads == 0 || strcmp(patterns[0], deaf->deaf_to) != 0) {
+        deaf->inner->ops->read(deaf->inner, patterns, patterns_count, deadline_ms, fn, arg);
+        return;
+    }
+    deaf->deaf_reads--;
+    read = malloc(sizeof(*read));
+    *read = (struct deaf_read){fn, arg};
+    deaf->inner->ops->read(deaf->inner, NULL, 0, deadline_ms, on_unheard, read);
+}
+
+static void deaf_commit(struct tdm__store *store, const struct tdm__write *writes,
+                        uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                        void *arg)
+{
+    struct deaf_store *deaf = (struct deaf_store *)store;
+
+    deaf->inner->ops->commit(deaf->inner, writes, writes_count, deadline_ms, fn, arg);
+}
+
+static const struct tdm__store_ops deaf_ops = {
+    .name = "deaf", .read = deaf_read, .commit = deaf_commit};
+
+/* ---- two nodes, of which one is looked at from inside ----------------------------------- */
+
+struct other {
+    struct tdm__rpc *rpc;
+    struct tdm__id id;
+    tdm_status answer; /* its first, if that is a failure */
+    uint32_t asked;    /* to end a group's actors */
+    uint32_t ended;    /* how often it said that they are gone */
+};
+
+struct scene {
+    struct reserve_world world;
+    struct deaf_store deaf;
+    struct tdm__node node;
+    struct other other;
+    struct tdm__id group;
+};
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    struct other *other = arg;
+
+    assert_string_equal(tdm__incoming_method(incoming), "group.end");
+    other->asked++;
+    if (other->asked == 1 && other->answer != TDM_OK) {
+        tdm__incoming_fail(incoming, other->answer, "on purpose");
+        return;
+    }
+    other->ended++;
+    tdm__incoming_reply_pack(incoming, "");
+}
+
+static struct tdm__rpc *make_endpoint(struct tdm__loop *loop, const struct tdm__id *id)
+{
+    const struct tdm__identity self = {
+        .kind = TDM__PEER_DAEMON, .id = *id, .node = *id, .pid = getpid(), .name = "node"};
+    struct tdm__rpc *rpc;
+
+    TRY(tdm__rpc_create(loop, &self, token, &rpc));
+    return rpc;
+}
+
+/* The record of the node says where it listens. */
+static void join_other(struct scene *scene)
+{
+    struct tdm__node_record record = {.name = "other", .pid = 1};
+    struct tdm__node_resources totals = {.name = "other"};
+    struct tdm__resources resources = {.cpu = 0};
+    char address[TDM__ADDRESS_BYTES];
+
+    TRY(tdm__id_make(&record.id));
+    scene->other.id = totals.id = record.id;
+    scene->other.rpc = make_endpoint(scene->world.loop, &record.id);
+    tdm__rpc_serve(scene->other.rpc, serve, &scene->other);
+    (void)snprintf(address, sizeof(address), "unix:%s/other", directory);
+    TRY(tdm__rpc_listen(scene->other.rpc, address, record.unix_address,
+                        sizeof(record.unix_address)));
+    TRY(tdm__resources_add(&resources, "GPU", 1));
+    TRY(tdm__pool_init(&totals.pool, &resources));
+    reserve_world_join_as(&scene->world, &record, &totals);
+}
+
+static int open_scene(void **state)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    assert_int_equal(reserve_world_open(&scene->world), 0);
+    scene->deaf = (struct deaf_store){.store = {.ops = &deaf_ops}, .inner = scene->world.store};
+    scene->node = (struct tdm__node){.loop = scene->world.loop, .store = &scene->deaf.store};
+    scene->node.record.id = reserve_world_join(&scene->world, "this", 1);
+    scene->node.rpc = make_endpoint(scene->world.loop, &scene->node.record.id);
+    join_other(scene);
+    TRY(tdm__node_actors_create(&scene->node));
+    TRY(tdm__node_groups_create(&scene->node));
+    TRY(tdm__node_peers_create(&scene->node));
+    TRY(tdm__id_make(&scene->group));
+    TRY(reserve_world_group(&scene->world, &scene->group, 1, 2, TDM_STRICT_SPREAD));
+    *state = scene;
+    return 0;
+}
+
+static int close_scene(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->node.stopping = true;
+    tdm__node_peers_destroy(&scene->node);
+    tdm__node_actors_destroy(&scene->node);
+    tdm__node_groups_destroy(&scene->node);
+    tdm__rpc_destroy(scene->node.rpc);
+    tdm__rpc_destroy(scene->other.rpc);
+    reserve_world_close(&scene->world);
+    free(scene);
+    return 0;
+}
+
+static bool is_removed(void *arg)
+{
+    const struct scene *scene = arg;
+
+    return !tdm__node_groups_are_going(&scene->node);
+}
+
+static void remove_group(struct scene *scene)
+{
+    tdm__node_group_orphaned(&scene->node, &scene->group);
+    TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_in(WAIT_MS)));
+    assert_int_equal(
+        reserve_world_close_group(&scene->world, &scene->group, &scene->node.record.id),
+        TDM_E_NOT_FOUND);
+}
+
+/* ---- the tests -------------------------------------------------------------------------- */
+
+static void all_nodes_end_what_they_have_in_it(void **state)
+{
+    struct scene *scene = *state;
+
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 1);
+}
+
+static void they_do_though_it_could_not_be_closed_at_first(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->deaf.deaf_to = "node/*";
+    scene->deaf.deaf_reads = 2;
+    remove_group(scene);
+    assert_int_equal(scene->deaf.deaf_reads, 0);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+static void a_node_that_was_not_found_at_first_is_asked_again(void **state)
+{
+    struct scene *scene = *state;
+    char key[TDM__STORE_KEY_BYTES];
+
+    scene->deaf.deaf_to = tdm__store_key("node", &scene->other.id, key);
+    scene->deaf.deaf_reads = 1;
+    remove_group(scene);
+    assert_int_equal(scene->deaf.deaf_reads, 0);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+static void so_is_one_that_did_not_answer_in_time(void **state)
+{
+    struct scene *scene = *state;
+
+    scene->other.answer = TDM_E_TIMEOUT;
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 2);
+    assert_int_equal(scene->other.ended, 1);
+}
+
+/* Its members end with it, or when it is back. */
+static void a_lost_node_is_not_waited_for(void **state)
+{
+    struct scene *scene = *state;
+
+    tdm__rpc_destroy(scene->other.rpc);
+    scene->other.rpc = make_endpoint(scene->world.loop, &scene->other.id);
+    remove_group(scene);
+    assert_int_equal(scene->other.asked, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(all_nodes_end_what_they_have_in_it, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(they_do_though_it_could_not_be_closed_at_first,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_node_that_was_not_found_at_first_is_asked_again,
+                                        open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(so_is_one_that_did_not_answer_in_time, open_scene,
+                                        close_scene),
+        cmocka_unit_test_setup_teardown(a_lost_node_is_not_waited_for, open_scene, close_scene),
+    };
+    int failed;
+
+    assert_non_null(mkdtemp(directory));
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    (void)rmdir(directory);
+    return failed;
+}
