@@ -65,7 +65,7 @@ struct tdm__store_ops {
      * consistent snapshot. */
     void (*read)(struct tdm__store *store, const char *const *patterns, uint32_t patterns_count,
                  int64_t deadline_ms, tdm__store_read_fn *fn, void *arg);
-    /* Copies the writes (at most 1,000).  TDM_OK, TDM_E_CONFLICT (nothing was written),
+    /* Copies the writes (at most 10,000).  TDM_OK, TDM_E_CONFLICT (nothing was written),
      * TDM_E_STORE (unknown outcome). */
     void (*commit)(struct tdm__store *store, const struct tdm__write *writes,
                    uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,

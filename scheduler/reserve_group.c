@@ -1,6 +1,7 @@
 /* reserve_group.c - places for the bundles of a placement group, all or none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
+#include "runtime/store/check.h"
 #include "scheduler/attempt.h"
 #include "scheduler/reserve.h"
 
@@ -17,8 +18,13 @@ static bool has_bundle_on(const struct tdm__group_record *group, const struct td
     return false;
 }
 
-/* What the nodes of its bundles have free now: one write each, however many bundles they have,
- * since a commit has at most 1,000. */
+/* Each of its nodes is relied on and has a free record to write; beside them there are the
+ * group's own record and its name's. */
+_Static_assert(2 * TDM_BUNDLES_MAX + 2 <= TDM__STORE_WRITES_MAX,
+               "a group with a node for each bundle fits in one commit");
+
+/* What the nodes of its bundles have free now: one write each, however many bundles they have.
+ */
 static tdm_status put_its_nodes(struct tdm__txn *txn,
                                 const struct tdm__nodes_snapshot *snapshot,
                                 const struct tdm__group_record *group)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORDS_AT_ONCE = 900 }; /* a commit has at most 1,000 writes */
+enum { RECORDS_AT_ONCE = 900 }; /* others wait while the store removes them */
 
 struct sweep {
     uint32_t removed_count;

@@ -215,9 +215,8 @@ static void a_prefix_lists_its_records_in_order_and_once(void **state)
     assert_true(store_read(world, "*").count > 5);
 }
 
-static void keys_and_sizes_out_of_bounds_are_refused(void **state)
+static void keys_out_of_bounds_are_refused(void **state)
 {
-    static struct tdm__write writes[1001];
     struct store_world *world = *state;
     char long_key[202];
 
@@ -231,12 +230,30 @@ static void keys_and_sizes_out_of_bounds_are_refused(void **state)
     assert_int_equal(store_put(world, "a*", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
     assert_int_equal(store_put(world, "a\nb", "", TDM__VERSION_ANY, 0), TDM_E_INVAL);
     assert_int_equal(store_read(world, "a*b").status, TDM_E_INVAL);
-    for (size_t i = 0; i < 1001; i++) {
-        writes[i] = (struct tdm__write){
-            .kind = TDM__WRITE_PUT, .key = "limit", .version = TDM__VERSION_ANY};
+}
+
+static void the_largest_commit_happens_as_a_whole(void **state)
+{
+    enum { MOST = 10000 };
+    static struct tdm__write writes[MOST + 1];
+    static char keys[MOST + 1][16];
+    struct store_world *world = *state;
+
+    for (size_t i = 0; i <= MOST; i++) {
+        (void)snprintf(keys[i], sizeof(keys[i]), "most/%zu", i);
+        writes[i] = (struct tdm__write){.kind = TDM__WRITE_PUT, .key = keys[i]};
     }
-    assert_int_equal(store_commit(world, writes, 1001), TDM_E_LIMIT);
-    assert_int_equal(store_commit(world, writes, 1000), TDM_OK);
+    assert_int_equal(store_commit(world, writes, MOST + 1), TDM_E_LIMIT);
+    assert_int_equal(store_read(world, "most/*").count, 0);
+    assert_int_equal(store_commit(world, writes, MOST), TDM_OK);
+    assert_int_equal(store_read(world, "most/*").count, MOST);
+    assert_int_equal(store_commit(world, writes, MOST), TDM_E_CONFLICT);
+    for (size_t i = 0; i < MOST; i++) {
+        writes[i].kind = TDM__WRITE_DELETE;
+        writes[i].version = TDM__VERSION_ANY;
+    }
+    assert_int_equal(store_commit(world, writes, MOST), TDM_OK);
+    assert_int_equal(store_read(world, "most/*").count, 0);
 }
 
 /* ---- commits ---------------------------------------------------------------------------- */
@@ -537,7 +554,8 @@ int store_suite_run(int (*setup)(void **state), int (*teardown)(void **state))
         cmocka_unit_test(a_record_is_read_as_it_was_put),
         cmocka_unit_test(bytes_of_every_value_survive),
         cmocka_unit_test(a_prefix_lists_its_records_in_order_and_once),
-        cmocka_unit_test(keys_and_sizes_out_of_bounds_are_refused),
+        cmocka_unit_test(keys_out_of_bounds_are_refused),
+        cmocka_unit_test(the_largest_commit_happens_as_a_whole),
         cmocka_unit_test(a_version_that_moved_is_a_conflict),
         cmocka_unit_test(a_commit_is_all_or_nothing),
         cmocka_unit_test(a_version_is_never_used_again),

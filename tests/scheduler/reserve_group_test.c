@@ -249,10 +249,32 @@ static void a_name_that_came_free_in_a_lost_race_is_written_again(void **state)
     assert_true(tdm__id_equal(&world.group.id, &lost.id));
 }
 
-/* A commit has at most 1,000 writes. */
-static void a_group_of_more_bundles_than_writes_goes_and_comes(void **state)
+/* Each of them is written twice in one commit: that it is there, and what it has free. */
+static void a_group_spreads_over_six_hundred_nodes(void **state)
 {
-    enum { BUNDLES = 3000 };
+    enum { NODES = 600 };
+    static struct tdm__resources bundles[NODES];
+    const struct tdm__reserve_group request = {
+        .id = group, .bundles = bundles, .bundles_count = NODES, .strategy = TDM_STRICT_SPREAD};
+    struct tdm__id node = {.bytes = {0}};
+
+    (void)state;
+    for (uint32_t i = 0; i < NODES; i++) {
+        node = reserve_world_join(&world, "one of many", 1);
+        bundles[i] = (struct tdm__resources){.cpu = 0};
+        assert_int_equal(tdm__resources_add(&bundles[i], "GPU", 1), TDM_OK);
+    }
+    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK);
+    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK); /* it is there */
+    assert_int_equal(reserve_world_close_group(&world, &group, &node), TDM_OK);
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_world_group_by(&world, &request), TDM_OK); /* all is free */
+}
+
+/* A node is written once, however many it has. */
+static void a_group_of_many_bundles_on_two_nodes_goes_and_comes(void **state)
+{
+    enum { BUNDLES = 4000 };
     static struct tdm__resources bundles[BUNDLES];
     struct tdm__reserve_group request = {
         .bundles = bundles, .bundles_count = BUNDLES, .strategy = TDM_SPREAD};
@@ -264,7 +286,7 @@ static void a_group_of_more_bundles_than_writes_goes_and_comes(void **state)
     (void)state;
     for (uint32_t i = 0; i < BUNDLES; i++) {
         bundles[i] = (struct tdm__resources){.cpu = 0};
-        assert_int_equal(tdm__resources_add(&bundles[i], "CPU", 0.005), TDM_OK);
+        assert_int_equal(tdm__resources_add(&bundles[i], "CPU", 0.004), TDM_OK);
     }
     for (int i = 0; i < 2; i++) {
         request.id = group;
@@ -299,8 +321,10 @@ int main(void)
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_name_that_came_free_in_a_lost_race_is_written_again,
                                         open_world, close_world),
-        cmocka_unit_test_setup_teardown(a_group_of_more_bundles_than_writes_goes_and_comes,
+        cmocka_unit_test_setup_teardown(a_group_of_many_bundles_on_two_nodes_goes_and_comes,
                                         open_world, close_world),
+        cmocka_unit_test_setup_teardown(a_group_spreads_over_six_hundred_nodes, open_world,
+                                        close_world),
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
