@@ -109,8 +109,8 @@ void tdm__node_forward(struct tdm__node *node, const struct tdm__id *other, cons
 void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
                          const char *method, const struct tdm__id *actor, int64_t deadline_ms,
                          tdm__reply_fn *fn, void *arg);
-/* These nodes are there: connections to others are ended, and with them whatever waits for an
- * answer from there.  So no call between daemons outlives a lease, deadline or not. */
+/* These nodes are there: connections to and from others are ended, and with them whatever waits
+ * for an answer.  So no call between daemons outlives a lease, deadline or not. */
 void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
                            uint32_t nodes_count);
 

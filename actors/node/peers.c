@@ -24,6 +24,8 @@ struct peer {
 
 struct tdm__node_peers {
     struct peer *all;
+    struct tdm__id *there; /* owned: the nodes at the last look */
+    uint32_t there_count;
     struct forward *forwards;
     bool ended; /* nothing is sent any more */
 };
@@ -244,10 +246,60 @@ static bool is_among(const struct tdm__id *id, const struct tdm__node_record *no
     return false;
 }
 
+struct search {
+    const struct tdm__id *id;
+    struct tdm__conn *conn;
+};
+
+static void find_conn(void *arg, struct tdm__conn *conn)
+{
+    struct search *search = arg;
+    const struct tdm__identity *peer = tdm__conn_peer(conn);
+
+    if (peer->kind == TDM__PEER_DAEMON && tdm__id_equal(&peer->id, search->id)) {
+        search->conn = conn;
+    }
+}
+
+/* Those that the other node made, too: who waits for something over them hears of its end. */
+static void end_connections(struct tdm__node *node, const struct tdm__id *id)
+{
+    struct search search = {.id = id};
+
+    do {
+        search.conn = NULL;
+        tdm__rpc_each(node->rpc, find_conn, &search);
+        if (search.conn != NULL) {
+            tdm__conn_close(search.conn);
+        }
+    } while (search.conn != NULL);
+}
+
+/* Without memory the next look finds nobody missing. */
+static void remember_nodes(struct tdm__node_peers *peers, const struct tdm__node_record *nodes,
+                           uint32_t nodes_count)
+{
+    free(peers->there);
+    peers->there = calloc(nodes_count + 1u, sizeof(*peers->there));
+    peers->there_count = peers->there == NULL ? 0 : nodes_count;
+    for (uint32_t i = 0; i < peers->there_count; i++) {
+        peers->there[i] = nodes[i].id;
+    }
+}
+
+/* A node that was not there at the last look either may have joined since this one was asked
+ * for: it keeps the connections that it made. */
 void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
                            uint32_t nodes_count)
 {
     struct peer *next;
+
+    for (uint32_t i = 0; i < node->peers->there_count; i++) {
+        if (!is_among(&node->peers->there[i], nodes, nodes_count)) {
+            end_connections(node, &node->peers->there[i]);
+        }
+    }
+    remember_nodes(node->peers, nodes, nodes_count);
 
     for (struct peer *peer = node->peers->all; peer != NULL; peer = next) {
         next = peer->next;
@@ -293,6 +345,9 @@ void tdm__node_peers_destroy(struct tdm__node *node)
         tdm__conn_close(peer->conn);
         node->peers->all = peer->next;
         free(peer);
+    }
+    if (node->peers != NULL) {
+        free(node->peers->there);
     }
     free(node->peers);
     node->peers = NULL;

@@ -33,6 +33,7 @@ struct member {
  * long as a member lives so that its death can be told. */
 struct meeting {
     struct meeting *next;
+    struct service *service; /* borrowed */
     char name[NAME_BYTES];
     bool across; /* members are on any node; what becomes of them is not known here */
     struct tdm__segment_options options;
@@ -65,6 +66,7 @@ struct joining {
     struct tdm__segment_options options;
     int64_t deadline_ms;
     bool across;
+    bool is_far; /* asks through its node's daemon */
     struct tdm__id peer;
     struct tdm__id node;
     const char *address;
@@ -228,6 +230,7 @@ static tdm_status start_meeting(struct service *service, const struct joining *j
         return tdm__fail(TDM_E_NOMEM, "meeting %s", joining->name);
     }
     (void)snprintf(meeting->name, sizeof(meeting->name), "%s", joining->name);
+    meeting->service = service;
     meeting->across = joining->across;
     meeting->options = joining->options;
     meeting->deadline_ms = TDM__NEVER;
@@ -342,6 +345,41 @@ static void form_group(struct service *service, struct meeting *meeting)
     }
 }
 
+/* Whether this member's question came over a connection that has ended since. */
+static bool is_cut_off(const struct member *member)
+{
+    return member->incoming != NULL && tdm__incoming_conn(member->incoming) == NULL;
+}
+
+/* The node of a far member is lost, or its connection, over which it would be told of the
+ * others: that cannot become a group any more. */
+static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
+{
+    struct meeting *meeting = arg;
+    struct service *service = meeting->service;
+    const char *daemon = "a daemon";
+    char ranks[256] = "";
+    char detail[512];
+    size_t used = 0;
+
+    (void)items_taken;
+    if (notice != TDM__NOTICE_CLOSED) {
+        return;
+    }
+    for (uint32_t i = 0; i < meeting->options.ranks_count && used < sizeof(ranks); i++) {
+        const struct member *member = &meeting->members[i];
+
+        if (is_cut_off(member) && !tdm__id_equal(&member->node, &service->node->record.id)) {
+            daemon = tdm__incoming_peer(member->incoming)->name;
+            used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, " rank %u", i);
+        }
+    }
+    (void)snprintf(detail, sizeof(detail), "group %s: %s is lost, and with it%s", meeting->name,
+                   daemon, ranks);
+    dissolve(service, meeting, TDM_E_NODE_LOST, detail);
+    set_timer(service);
+}
+
 /* Keeps `incoming` on TDM_OK, to be answered with the others. */
 static tdm_status join(struct service *service, struct tdm__incoming *incoming,
                        const struct joining *joining)
@@ -360,6 +398,9 @@ static tdm_status join(struct service *service, struct tdm__incoming *incoming,
     member->peer = joining->peer;
     member->incoming = incoming;
     member->node = joining->node;
+    if (joining->is_far) {
+        tdm__incoming_on_notice(incoming, on_notice, meeting);
+    }
     (void)snprintf(member->address, sizeof(member->address), "%s",
                    joining->address == NULL ? "" : joining->address);
     if (joining->deadline_ms < meeting->deadline_ms) {
@@ -511,6 +552,7 @@ static tdm_status serve_far(struct service *service, struct tdm__incoming *incom
     }
     TDM_TRY(read_across(incoming, &joining, &timeout_ms, &member));
     joining.peer = member;
+    joining.is_far = true;
     return join(service, incoming, &joining);
 }
 

@@ -18,7 +18,9 @@
  *
  * All members are answered when the last has come, and the name is free again; or, at the
  * first one's deadline, all who came are told who did not (TDM_E_TIMEOUT).  A member that
- * dies before is out of the meeting; one that dies after ends the group for the others.
+ * dies before is out of the meeting; one that dies after ends the group for the others.  Where
+ * a whole node is lost, before, all who came are told which, and whom it had with it
+ * (TDM_E_NODE_LOST).
  *
  * Members of a meeting across nodes hear of one another and connect among themselves, or join
  * once more, by that key, where all are on one node after all. */

@@ -1,16 +1,19 @@
 /* group_across_test.c - actors on two nodes meet, exchange data, and learn who of them died. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
+#include "runtime/clock.h"
 #include "tests/support/one_node.h"
 #include "tests/support/two_nodes.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -89,7 +92,8 @@ TDM_ACTOR_CLASS(far_member, .state_bytes = sizeof(struct member), .destruct = me
 /* ---- the driver ------------------------------------------------------------------------- */
 
 static struct two_nodes cluster;
-static tdm_runtime *runtime; /* a driver of the first */
+static struct test_node third; /* of one test at a time */
+static tdm_runtime *runtime;   /* a driver of the first */
 
 static void tried(tdm_status status, const char *what, int line)
 {
@@ -269,6 +273,55 @@ static void who_does_not_come_is_named_on_the_other_node(void **state)
     dismiss(&there, 1);
 }
 
+/* Of a meeting of three the first comes from a node that is then lost, the second waits. */
+static void lose_node_with_a_member(int signal_number)
+{
+    tdm_actor *lost;
+    tdm_actor *scout;
+    tdm_actor *left = member_on("side=first");
+    int64_t begun_ms;
+    char node_id[33];
+    tdm_ref *refs[2];
+    const tdm_value *value;
+    char said[1024];
+
+    assert_int_equal(test_node_start(&cluster, "third", &third, said), 0);
+    lost = member_on("side=third");
+    scout = member_on("side=third");
+    node_of(left, node_id);
+    TRY(tdm_actor_call(lost, "join", &refs[0], "suusi", "trio", (uint64_t)0, (uint64_t)3,
+                       node_id, (int64_t)60000));
+    wait_alone(scout, node_id); /* who went the same way before is there by then */
+    TRY(tdm_actor_call(left, "join", &refs[1], "suusi", "trio", (uint64_t)1, (uint64_t)3,
+                       node_id, (int64_t)60000));
+    wait_alone(scout, node_id);
+    begun_ms = tdm__clock_ms();
+    assert_int_equal(kill(third.daemon, signal_number), 0);
+    assert_int_equal(tdm_get_value(refs[1], CALL_MS, &value), TDM_E_NODE_LOST);
+    assert_non_null(strstr(tdm_error_detail(), "tandemd on third is lost, and with it rank 0"));
+    assert_true(tdm__clock_ms() - begun_ms < 15000);
+    assert_int_equal(kill(third.daemon, SIGKILL), 0);
+    (void)waitpid(third.warden, NULL, 0);
+    third.warden = 0;
+    tdm_ref_release(refs[0]);
+    tdm_ref_release(refs[1]);
+    dismiss(&left, 1);
+    tdm_actor_destroy(scout);
+    tdm_actor_destroy(lost);
+}
+
+static void the_others_are_told_at_once_that_a_members_node_was_killed(void **state)
+{
+    (void)state;
+    lose_node_with_a_member(SIGKILL);
+}
+
+static void and_when_its_lease_ends_that_it_was_stopped(void **state)
+{
+    (void)state;
+    lose_node_with_a_member(SIGSTOP);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +330,8 @@ int main(void)
         cmocka_unit_test(the_death_of_one_aborts_the_others_on_all_nodes),
         cmocka_unit_test(one_that_dies_while_it_waits_is_out_of_the_meeting_on_the_other_node),
         cmocka_unit_test(who_does_not_come_is_named_on_the_other_node),
+        cmocka_unit_test(the_others_are_told_at_once_that_a_members_node_was_killed),
+        cmocka_unit_test(and_when_its_lease_ends_that_it_was_stopped),
     };
     int failed;
 
@@ -285,5 +340,6 @@ int main(void)
         return 1;
     }
     failed = cmocka_run_group_tests(tests, NULL, NULL);
+    test_node_stop(&third);
     return failed + two_nodes_leave(&cluster, runtime);
 }
