@@ -67,9 +67,10 @@ static tdm_status format(struct arguments *arguments, struct tdm__redis_command 
     return TDM_OK;
 }
 
-static void add_call(struct arguments *arguments, const char *function, const char *base)
+static void add_call(struct arguments *arguments, const char *command, const char *function,
+                     const char *base)
 {
-    add_text(arguments, "FCALL");
+    add_text(arguments, command);
     add_text(arguments, function);
     add_text(arguments, "1");
     add_text(arguments, base);
@@ -82,7 +83,7 @@ tdm_status tdm__redis_command_read(const char *base, const char *const *patterns
     struct arguments arguments;
 
     TDM_TRY(init_arguments(&arguments, 4 + patterns_count));
-    add_call(&arguments, TDM__REDIS_READ, base);
+    add_call(&arguments, "FCALL_RO", TDM__REDIS_READ, base);
     for (uint32_t i = 0; i < patterns_count; i++) {
         add_text(&arguments, patterns[i]);
     }
@@ -142,7 +143,7 @@ tdm_status tdm__redis_command_commit(const char *base, const struct tdm__write *
         status = init_arguments(&arguments, 5 + ARGUMENTS_PER_WRITE * writes_count);
     }
     if (status == TDM_OK) {
-        add_call(&arguments, TDM__REDIS_COMMIT, base);
+        add_call(&arguments, "FCALL", TDM__REDIS_COMMIT, base);
         add_text(&arguments, tdm__id_text(&request, request_text));
         for (uint32_t i = 0; i < writes_count; i++) {
             add_write(&arguments, &writes[i], &numbers[i]);
@@ -153,15 +154,39 @@ tdm_status tdm__redis_command_commit(const char *base, const struct tdm__write *
     return status;
 }
 
+/* Owned by the caller; NULL without memory. */
+static char *join_functions(void)
+{
+    size_t bytes = 1;
+    char *text;
+    char *end;
+
+    for (uint32_t i = 0; i < TDM__REDIS_PARTS; i++) {
+        bytes += strlen(tdm__redis_functions[i]);
+    }
+    text = malloc(bytes);
+    end = text;
+    for (uint32_t i = 0; i < TDM__REDIS_PARTS && text != NULL; i++) {
+        end = stpcpy(end, tdm__redis_functions[i]);
+    }
+    return text;
+}
+
 tdm_status tdm__redis_command_load(struct tdm__redis_command *command_out)
 {
     struct arguments arguments;
+    char *library = join_functions();
+    tdm_status status = library == NULL ? tdm__fail(TDM_E_NOMEM, "redis' function library")
+                                        : init_arguments(&arguments, 3);
 
-    TDM_TRY(init_arguments(&arguments, 3));
-    add_text(&arguments, "FUNCTION");
-    add_text(&arguments, "LOAD");
-    add_text(&arguments, tdm__redis_functions);
-    return format(&arguments, command_out);
+    if (status == TDM_OK) {
+        add_text(&arguments, "FUNCTION");
+        add_text(&arguments, "LOAD");
+        add_text(&arguments, library);
+        status = format(&arguments, command_out);
+    }
+    free(library);
+    return status;
 }
 
 tdm_status tdm__redis_command_subscribe(const char *base,

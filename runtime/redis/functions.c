@@ -7,17 +7,22 @@
  *
  *   <prefix>r:<key>      hash: v (version), d (bytes); expires when it has a lease
  *   <prefix>index        sorted set of the record keys, all of score 0, so sorted by name; keys
- *                        of expired records are removed when a read meets them
+ *                        of expired records stay in it until somebody renews a lease
+ *   <prefix>leases       sorted set of the keys of records with a lease, by its end; or later,
+ *                        where the record has lost its lease since
  *   <prefix>version      the last version given
  *   <prefix>q:<request>  the outcome of a commit, for a minute: "OK version" (0: put nothing)
- * or "CONFLICT key" <prefix>changed      channel: the changed keys of a commit, one per line
+ *                        or "CONFLICT key"
+ *   <prefix>changed      channel: the changed keys of a commit, one per line
+ *
+ * Reading writes nothing, so it goes on while the server refuses writes.
  *
  * The records of one commit get the same version: it is the time in microseconds, or one more
  * than the last where that is not later: so none comes twice, even if the server lost its last
  * second or all of its data.  It stays under 2^53, where Lua's numbers are exact, until the
  * year 2255. */
 
-const char tdm__redis_functions[] =
+static const char reading[] =
     "#!lua name=" TDM__REDIS_LIBRARY "\n"
     "\n"
     "local function record_key(keys, key)\n"
@@ -26,22 +31,18 @@ const char tdm__redis_functions[] =
     "\n"
     "local function append_record(out, keys, key)\n"
     "  local record = redis.call('HMGET', record_key(keys, key), 'v', 'd')\n"
-    "  if not record[1] then\n"
-    "    return false\n"
+    "  if record[1] then\n"
+    "    out[#out + 1] = key\n"
+    "    out[#out + 1] = record[1]\n"
+    "    out[#out + 1] = record[2]\n"
     "  end\n"
-    "  out[#out + 1] = key\n"
-    "  out[#out + 1] = record[1]\n"
-    "  out[#out + 1] = record[2]\n"
-    "  return true\n"
     "end\n"
     "\n"
     "local function read_prefix(out, keys, prefix)\n"
     "  local index = keys[1] .. 'index'\n"
     "  local low, high = '[' .. prefix, '(' .. prefix .. '\\255'\n"
     "  for _, key in ipairs(redis.call('ZRANGEBYLEX', index, low, high)) do\n"
-    "    if not append_record(out, keys, key) then\n"
-    "      redis.call('ZREM', index, key)\n"
-    "    end\n"
+    "    append_record(out, keys, key)\n"
     "  end\n"
     "end\n"
     "\n"
@@ -60,11 +61,20 @@ const char tdm__redis_functions[] =
     "  return out\n"
     "end\n"
     "\n"
-    "local function next_version(keys)\n"
+    "redis.register_function{function_name = '" TDM__REDIS_READ "', callback = read,\n"
+    "                        flags = {'no-writes'}}\n";
+
+static const char committing[] =
+    "\n"
+    "-- In microseconds.\n"
+    "local function now()\n"
     "  local time = redis.call('TIME')\n"
-    "  local now = time[1] * 1000000 + time[2]\n"
+    "  return time[1] * 1000000 + time[2]\n"
+    "end\n"
+    "\n"
+    "local function next_version(keys)\n"
     "  local last = tonumber(redis.call('GET', keys[1] .. 'version') or '0')\n"
-    "  local version = string.format('%.0f', math.max(now, last + 1))\n"
+    "  local version = string.format('%.0f', math.max(now(), last + 1))\n"
     "  redis.call('SET', keys[1] .. 'version', version)\n"
     "  return version\n"
     "end\n"
@@ -87,11 +97,30 @@ const char tdm__redis_functions[] =
     "  return nil, there\n"
     "end\n"
     "\n"
-    "local function set_lease(record, lease)\n"
+    "local function set_lease(keys, key, lease)\n"
     "  if lease == '0' then\n"
-    "    redis.call('PERSIST', record)\n"
+    "    redis.call('PERSIST', record_key(keys, key))\n"
     "  else\n"
-    "    redis.call('PEXPIRE', record, lease)\n"
+    "    redis.call('PEXPIRE', record_key(keys, key), lease)\n"
+    "    redis.call('ZADD', keys[1] .. 'leases', math.floor(now() / 1000) + lease, key)\n"
+    "  end\n"
+    "end\n"
+    "\n"
+    "-- Removes from the index what has expired; with every renewal a little.\n"
+    "local function tidy(keys)\n"
+    "  local index, leases = keys[1] .. 'index', keys[1] .. 'leases'\n"
+    "  local ended = redis.call('ZRANGE', leases, '-inf', math.floor(now() / 1000),\n"
+    "                           'BYSCORE', 'LIMIT', 0, 100)\n"
+    "  for _, key in ipairs(ended) do\n"
+    "    local left = redis.call('PTTL', record_key(keys, key))\n"
+    "    if left == -2 then\n"
+    "      redis.call('ZREM', index, key)\n"
+    "    end\n"
+    "    if left < 0 then\n"
+    "      redis.call('ZREM', leases, key)\n"
+    "    else\n"
+    "      redis.call('ZADD', leases, math.floor(now() / 1000) + left + 1, key)\n"
+    "    end\n"
     "  end\n"
     "end\n"
     "\n"
@@ -103,7 +132,7 @@ const char tdm__redis_functions[] =
     "    redis.call('ZADD', keys[1] .. 'index', 0, write.key)\n"
     "  end\n"
     "  if commit.there[write.key] or write.lease ~= '0' then\n"
-    "    set_lease(record, write.lease)\n"
+    "    set_lease(keys, write.key, write.lease)\n"
     "  end\n"
     "  commit.there[write.key] = true\n"
     "end\n"
@@ -118,7 +147,8 @@ const char tdm__redis_functions[] =
     "    commit.there[write.key] = false\n"
     "    return redis.call('DEL', record_key(keys, write.key)) == 1\n"
     "  elseif write.kind == 'touch' then\n"
-    "    set_lease(record_key(keys, write.key), write.lease)\n"
+    "    set_lease(keys, write.key, write.lease)\n"
+    "    commit.renewed = true\n"
     "  end\n"
     "  return false\n"
     "end\n"
@@ -135,6 +165,9 @@ const char tdm__redis_functions[] =
     "  end\n"
     "  if #changed > 0 then\n"
     "    redis.call('PUBLISH', keys[1] .. 'changed', table.concat(changed, '\\n'))\n"
+    "  end\n"
+    "  if commit.renewed then\n"
+    "    tidy(keys)\n"
     "  end\n"
     "  return commit.version or '0'\n"
     "end\n"
@@ -157,7 +190,8 @@ const char tdm__redis_functions[] =
     "  return outcome\n"
     "end\n"
     "\n"
-    "redis.register_function('" TDM__REDIS_READ "', read)\n"
     "redis.register_function('" TDM__REDIS_COMMIT "', commit)\n";
+
+const char *const tdm__redis_functions[TDM__REDIS_PARTS] = {reading, committing};
 
 _Static_assert(TDM__REDIS_OUTCOME_KEPT_MS == 60000, "the PX of the outcome in the Lua above");

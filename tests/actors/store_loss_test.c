@@ -3,6 +3,8 @@
 #include "tests/support/actor_world.h"
 #include "tests/support/two_nodes.h"
 
+#include <tandem/state.h>
+
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -171,6 +173,8 @@ static void what_ends_before_it_was_told_again_gives_its_place_back(void **state
 /* As on a full disk, or without the replicas that it wants: it answers, and takes nothing. */
 static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
 {
+    const struct tdm_node_state *nodes;
+    uint32_t nodes_count;
     tdm_actor *actor;
 
     (void)state;
@@ -179,6 +183,9 @@ static void whoever_waits_reads_why_the_store_takes_nothing(void **state)
     assert_int_equal(tdm_actor_wait_ready(actor, 2500), TDM_E_TIMEOUT);
     assert_non_null(strstr(tdm_error_detail(), "it waits for a place"));
     assert_non_null(strstr(tdm_error_detail(), "NOREPLICAS"));
+    assert_int_equal(tdm_list_nodes(runtime, PATIENCE_MS, &nodes, &nodes_count), TDM_OK);
+    assert_int_equal(nodes_count, 2); /* who only looks is answered */
+    tdm_list_free(nodes);
     tell_redis("CONFIG SET min-replicas-to-write 0\r\n", "+OK\r\n");
     assert_int_equal(tdm_actor_wait_ready(actor, PATIENCE_MS), TDM_OK);
     assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);

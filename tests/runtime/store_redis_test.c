@@ -179,21 +179,61 @@ static void a_record_that_is_not_ours_is_a_failure_with_the_servers_words(void *
     assert_int_equal(store_read(base, "foreign").count, 0);
 }
 
-static void keys_of_expired_records_leave_the_index(void **state)
+static long long operator_counts(const char *command)
 {
-    struct store_world *base = *state;
-    redisContext *context;
-    redisReply *reply;
+    redisContext *context = operator_connect();
+    redisReply *reply = redisCommand(context, command);
+    long long count;
 
-    assert_int_equal(store_put(base, "index/1", "", TDM__VERSION_ANY, 10), TDM_OK);
-    store_run_for(base, 30);
-    assert_int_equal(store_read(base, "index/*").count, 0);
-    context = operator_connect();
-    reply = redisCommand(context, "ZLEXCOUNT tdm:{test}:index [index/ [index0");
     assert_int_equal(reply->type, REDIS_REPLY_INTEGER);
-    assert_int_equal(reply->integer, 0);
+    count = reply->integer;
     freeReplyObject(reply);
     redisFree(context);
+    return count;
+}
+
+/* With the next renewal of any lease. */
+static void keys_of_expired_records_leave_the_index(void **state)
+{
+    const struct tdm__write renewal = {.kind = TDM__WRITE_TOUCH,
+                                       .key = "index/renewed",
+                                       .version = TDM__VERSION_ANY,
+                                       .lease_ms = 60000};
+    struct store_world *base = *state;
+
+    assert_int_equal(store_put(base, "index/gone", "", TDM__VERSION_ANY, 10), TDM_OK);
+    assert_int_equal(store_put(base, "index/kept", "", TDM__VERSION_ANY, 10), TDM_OK);
+    assert_int_equal(store_put(base, "index/kept", "", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_put(base, "index/deleted", "", TDM__VERSION_ANY, 10), TDM_OK);
+    assert_int_equal(store_delete(base, "index/deleted", TDM__VERSION_ANY), TDM_OK);
+    assert_int_equal(store_put(base, "index/renewed", "", TDM__VERSION_ANY, 10000), TDM_OK);
+    store_run_for(base, 30);
+    assert_int_equal(store_read(base, "index/*").count, 2);
+    assert_int_equal(store_commit(base, &renewal, 1), TDM_OK);
+    assert_int_equal(store_read(base, "index/*").count, 2);
+    assert_int_equal(operator_counts("ZLEXCOUNT tdm:{test}:index [index/ [index0"), 2);
+    assert_int_equal(operator_counts("ZCARD tdm:{test}:leases"), 1); /* the renewed one */
+    assert_int_equal(store_delete(base, "index/renewed", TDM__VERSION_ANY), TDM_OK);
+}
+
+/* As without the replicas that it wants; a full disk, or memory, refuses the same. */
+static void reads_go_on_while_the_server_takes_no_writes(void **state)
+{
+    struct store_world *base = *state;
+
+    assert_int_equal(store_put(base, "refused/1", "x", TDM__VERSION_ANY, 0), TDM_OK);
+    assert_int_equal(store_put(base, "refused/2", "x", TDM__VERSION_ANY, 10), TDM_OK);
+    operator_says("CONFIG SET min-replicas-to-write 1");
+    store_run_for(base, 30);
+    assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
+    assert_non_null(strstr(tdm_error_detail(), "NOREPLICAS"));
+    assert_int_equal(store_read(base, "refused/*").count, 1);
+    assert_int_equal(store_read(base, "refused/1").count, 1);
+    operator_says("CONFIG SET min-replicas-to-write 0 maxmemory 1");
+    assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_E_STORE);
+    assert_int_equal(store_read(base, "refused/*").count, 1);
+    operator_says("CONFIG SET maxmemory 0");
+    assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
 /* ---- watches ---------------------------------------------------------------------------- */
@@ -317,6 +357,7 @@ int main(void)
         cmocka_unit_test(a_library_that_was_flushed_is_loaded_again),
         cmocka_unit_test(a_record_that_is_not_ours_is_a_failure_with_the_servers_words),
         cmocka_unit_test(keys_of_expired_records_leave_the_index),
+        cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
         cmocka_unit_test(a_watch_is_told_its_prefix_after_a_lost_subscription),
         cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
