@@ -169,6 +169,14 @@ void tdm__actor_entry_give_place_back(struct actor_entry *entry)
     release_send(release);
 }
 
+void tdm__actor_entry_give_lost_place_back(struct actor_entry *entry)
+{
+    if (entry->holds_lost_place) {
+        entry->holds_lost_place = false;
+        tdm__actor_entry_give_place_back(entry);
+    }
+}
+
 /* What this actor, or the one that had its name, held is still on its way back. */
 static bool is_returning(const struct actor_entry *entry, const char *name_key)
 {
@@ -231,6 +239,7 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
         tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
         return;
     }
+    tdm__actor_entry_give_lost_place_back(entry);
     if (status == TDM_E_EXISTS && entry->spec->get_if_exists && !entry->unwanted) {
         tdm__actor_entry_give_holder(entry);
         return;
@@ -251,6 +260,7 @@ static void placed(void *arg, tdm_status status, const char *detail,
         return;
     }
     entry->waits_for[0] = '\0';
+    entry->holds_lost_place = false;        /* the same commit gave it up */
     entry->spec->bundle = reserved->bundle; /* chosen, if any would do */
     make_request(entry, &request);
     make_record(entry, &request, reserved);
@@ -277,6 +287,7 @@ void tdm__actor_entry_place(struct actor_entry *entry)
     entry->state = ACTOR_PLACING;
     if (tdm__reserve_actor(node->loop, node->store, &request,
                            tdm__deadline_in(PLACE_DEADLINE_MS), placed, entry) != TDM_OK) {
+        tdm__actor_entry_give_lost_place_back(entry);
         tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }

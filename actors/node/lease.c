@@ -32,8 +32,7 @@ struct tdm__node_lease {
     bool looking;
     bool sweep_is_due; /* dead nodes may have left records */
     bool sweeping;
-    uint32_t others_count; /* at the last look */
-    char trouble[160];     /* with the store, since when renewals fail; else "" */
+    char trouble[160]; /* with the store, since when renewals fail; else "" */
 };
 
 /* ---- its own ---------------------------------------------------------------------------- */
@@ -239,11 +238,9 @@ static void check_others(struct tdm__node *node, const struct tdm__node_record *
     if (!is_here || !is_steady(node->lease)) {
         return;
     }
-    if (nodes_count < node->lease->others_count) {
+    if (tdm__node_peers_check(node, nodes, nodes_count)) {
         node->lease->sweep_is_due = true;
     }
-    node->lease->others_count = nodes_count;
-    tdm__node_peers_check(node, nodes, nodes_count);
     tdm__node_actors_check_nodes(node, nodes, nodes_count);
     sweep(node, nodes);
 }

@@ -110,8 +110,9 @@ void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
                          const char *method, const struct tdm__id *actor, int64_t deadline_ms,
                          tdm__reply_fn *fn, void *arg);
 /* These nodes are there: connections to and from others are ended, and with them whatever waits
- * for an answer.  So no call between daemons outlives a lease, deadline or not. */
-void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
+ * for an answer.  So no call between daemons outlives a lease, deadline or not.  True if one is
+ * lost that was there at the last look. */
+bool tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
                            uint32_t nodes_count);
 
 /* ---- this node's lease, and the others' (lease.c) --------------------------------------- */

@@ -289,14 +289,16 @@ static void remember_nodes(struct tdm__node_peers *peers, const struct tdm__node
 
 /* A node that was not there at the last look either may have joined since this one was asked
  * for: it keeps the connections that it made. */
-void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
+bool tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record *nodes,
                            uint32_t nodes_count)
 {
+    bool has_lost_one = false;
     struct peer *next;
 
     for (uint32_t i = 0; i < node->peers->there_count; i++) {
         if (!is_among(&node->peers->there[i], nodes, nodes_count)) {
             end_connections(node, &node->peers->there[i]);
+            has_lost_one = true;
         }
     }
     remember_nodes(node->peers, nodes, nodes_count);
@@ -309,6 +311,7 @@ void tdm__node_peers_check(struct tdm__node *node, const struct tdm__node_record
             tdm__conn_close(peer->conn);
         }
     }
+    return has_lost_one;
 }
 
 tdm_status tdm__node_peers_create(struct tdm__node *node)
