@@ -97,6 +97,63 @@ static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_
     return status;
 }
 
+/* "actor.arguments" (id, arguments, ""), or (id, nil, why there are none) */
+static tdm_status tell_arguments(struct tdm__link *link, const struct tdm_bytes *packed,
+                                 const char *failure)
+{
+    struct tdm__request request = {.method = "actor.arguments", .deadline_ms = TDM__NEVER};
+    struct tdm__conn *daemon;
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
+    TDM_TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 3);
+    tdm_write_bytes(writer, link->id.bytes, sizeof(link->id.bytes));
+    if (packed != NULL) {
+        tdm_write_bytes(writer, packed->data, packed->size_bytes);
+    } else {
+        tdm_write_nil(writer);
+    }
+    tdm_write_string(writer, failure);
+    status = tdm_writer_status(writer);
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(daemon, &request, NULL, NULL, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+void tdm__link_supply(struct tdm__link *link)
+{
+    struct tdm__request request = {0};
+    char failure[TDM__ERROR_DETAIL_BYTES];
+    tdm_status status;
+
+    if (!link->owes_arguments) {
+        return;
+    }
+    if (!tdm__arguments_ready(link->arguments)) {
+        link->runtime->calls_blocked = true;
+        return;
+    }
+    link->owes_arguments = false;
+    status = tdm__arguments_pack(link->arguments, NULL, false, &request);
+    if (status == TDM_OK) {
+        status = tell_arguments(link, &request.packed, "");
+    }
+    if (status != TDM_OK) {
+        (void)snprintf(failure, sizeof(failure), "%s", tdm_error_detail());
+        status = tell_arguments(link, NULL, failure);
+    }
+    if (status != TDM_OK) {
+        link->holders_count++; /* it may be idle with that, and is not through */
+        tdm__link_die(link, TDM_E_ACTOR_DIED, tdm_error_detail());
+        link->holders_count--;
+    }
+}
+
 /* What concerns the callers and not the actor. */
 static void use_options(struct tdm__link *link, const struct tdm_actor_options *options)
 {
@@ -121,67 +178,78 @@ static void capture(const tdm_runtime *runtime, struct tdm__actor_spec *spec)
     }
 }
 
-/* Takes `arguments`, packed as `packed`: the link keeps what they refer to. */
-static tdm_status create(tdm_runtime *runtime, const char *class_name,
-                         const struct tdm_actor_options *options, struct tdm_bytes packed,
-                         struct tdm__arguments *arguments, tdm_actor **actor_out)
+static tdm_status make_spec(const tdm_runtime *runtime, const char *class_name,
+                            const struct tdm_actor_options *options,
+                            struct tdm__arguments *arguments, struct tdm__actor_spec **spec_out)
 {
+    struct tdm__request request = {0};
+    bool awaited = !tdm__arguments_ready(arguments) ||
+                   tdm__arguments_pack(arguments, NULL, false, &request) != TDM_OK;
     struct tdm__actor_spec *spec;
-    struct tdm__link *link;
-    bool counted = false;
-    tdm_status status = tdm__actor_spec_make(class_name, options, packed, &spec);
 
-    if (status != TDM_OK) {
-        tdm__arguments_destroy(arguments);
-        return status;
-    }
+    TDM_TRY(tdm__actor_spec_make(class_name, options, request.packed, &spec));
     spec->creator = runtime->self.id;
+    spec->awaits_arguments = awaited;
     capture(runtime, spec);
     if (spec->name_space[0] == '\0') {
         memcpy(spec->name_space, runtime->name_space, sizeof(spec->name_space));
     }
-    status = tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
-    if (status == TDM_OK) {
-        link->arguments = arguments;
-        link->may_return = spec->max_restarts != 0;
-        use_options(link, options);
-        counted = !spec->detached;
-        status = counted ? tdm__handle_count_here(link) : TDM_OK;
-        if (status == TDM_OK) {
-            status = ask_for_actor(link, spec);
-        }
-        if (status != TDM_OK) {
-            tdm__link_release(link);
-        }
-    } else {
-        tdm__arguments_destroy(arguments);
-    }
-    tdm__actor_spec_destroy(spec);
-    return status == TDM_OK ? tdm__handle_create(link, counted, actor_out) : status;
+    *spec_out = spec;
+    return TDM_OK;
 }
 
-/* Takes `arguments`.  They travel with the description of the actor: all of them must be here.
- */
-static tdm_status create_with(tdm_runtime *runtime, const char *class_name,
-                              const struct tdm_actor_options *options,
-                              struct tdm__arguments *arguments, tdm_actor **actor_out)
+/* Takes `arguments`: they are kept for as long as the actor may be constructed. */
+static tdm_status make_link(tdm_runtime *runtime, const struct tdm__actor_spec *spec,
+                            const struct tdm_actor_options *options,
+                            struct tdm__arguments *arguments, struct tdm__link **link_out)
 {
-    struct tdm__request request = {0};
-    tdm_status status = TDM_OK;
+    struct tdm__link *link;
+    tdm_status status =
+        tdm__link_create(runtime, &spec->id, spec->name, spec->class_name, &link);
 
-    if (!tdm__arguments_ready(arguments)) {
-        status = tdm__fail(TDM_E_STATE,
-                           "an argument of the constructor of %s is not there yet: "
-                           "wait for it, or pass its reference (R)",
-                           class_name == NULL ? "nothing" : class_name);
-    } else {
-        status = tdm__arguments_pack(arguments, NULL, false, &request);
-    }
     if (status != TDM_OK) {
         tdm__arguments_destroy(arguments);
         return status;
     }
-    return create(runtime, class_name, options, request.packed, arguments, actor_out);
+    link->arguments = arguments;
+    link->may_return = spec->max_restarts != 0;
+    use_options(link, options);
+    status = spec->detached ? TDM_OK : tdm__handle_count_here(link);
+    if (status == TDM_OK) {
+        status = ask_for_actor(link, spec);
+    }
+    if (status != TDM_OK) {
+        tdm__link_release(link);
+        return status;
+    }
+    link->owes_arguments = spec->awaits_arguments;
+    *link_out = link;
+    return TDM_OK;
+}
+
+/* Takes `arguments`.  They travel with the description of the actor, or after it when they are
+ * there. */
+static tdm_status create(tdm_runtime *runtime, const char *class_name,
+                         const struct tdm_actor_options *options,
+                         struct tdm__arguments *arguments, tdm_actor **actor_out)
+{
+    struct tdm__actor_spec *spec;
+    struct tdm__link *link;
+    tdm_status status = make_spec(runtime, class_name, options, arguments, &spec);
+
+    if (status != TDM_OK) {
+        tdm__arguments_destroy(arguments);
+        return status;
+    }
+    status = make_link(runtime, spec, options, arguments, &link);
+    if (status == TDM_OK) {
+        status = tdm__handle_create(link, !spec->detached, actor_out);
+    }
+    if (status == TDM_OK) {
+        tdm__link_supply(link);
+    }
+    tdm__actor_spec_destroy(spec);
+    return status;
 }
 
 tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
@@ -192,7 +260,7 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
     TDM__LOCK(runtime);
 
     TDM_TRY(tdm__arguments_of_packed(runtime, arguments, &kept));
-    return create_with(runtime, class_name, options, kept, actor_out);
+    return create(runtime, class_name, options, kept, actor_out);
 }
 
 tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
@@ -208,7 +276,7 @@ tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
     status = tdm__arguments_make(runtime, format, args, &arguments);
     va_end(args);
     TDM_TRY(status);
-    return create_with(runtime, class_name, options, arguments, actor_out);
+    return create(runtime, class_name, options, arguments, actor_out);
 }
 
 /* Its link may be another one in the end. */

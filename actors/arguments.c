@@ -217,25 +217,38 @@ static tdm_status write_result(tdm_writer *writer, tdm_ref *ref)
     return TDM_OK;
 }
 
-static tdm_status fill_values(struct tdm__arguments *arguments)
+static tdm_status write_filled(struct tdm__arguments *arguments, tdm_writer *filled)
 {
     struct tdm_bytes packed = tdm_writer_bytes(arguments->packed);
     const char *bytes = packed.data;
     size_t from = 0;
 
-    TDM_TRY(tdm_writer_create(&arguments->filled));
     for (uint32_t i = 0; i < arguments->holes.count; i++) {
         size_t to = arguments->holes.offsets[i];
 
-        tdm_write_packed(arguments->filled, (struct tdm_bytes){bytes + from, to - from});
-        TDM_TRY(tdm__wrap(write_result(arguments->filled, arguments->holes.refs[i]),
+        tdm_write_packed(filled, (struct tdm_bytes){bytes + from, to - from});
+        TDM_TRY(tdm__wrap(write_result(filled, arguments->holes.refs[i]),
                           "reference %u among the arguments", i + 1));
         from = to;
     }
-    tdm_write_packed(arguments->filled,
-                     (struct tdm_bytes){bytes + from, packed.size_bytes - from});
-    TDM_TRY(tdm_writer_status(arguments->filled));
-    return hold_opaque(arguments, tdm_writer_bytes(arguments->filled));
+    tdm_write_packed(filled, (struct tdm_bytes){bytes + from, packed.size_bytes - from});
+    TDM_TRY(tdm_writer_status(filled));
+    return hold_opaque(arguments, tdm_writer_bytes(filled));
+}
+
+static tdm_status fill_values(struct tdm__arguments *arguments)
+{
+    tdm_writer *filled;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&filled));
+    status = write_filled(arguments, filled);
+    if (status != TDM_OK) {
+        tdm_writer_destroy(filled);
+        return status;
+    }
+    arguments->filled = filled;
+    return TDM_OK;
 }
 
 static tdm_status lend(struct tdm__arguments *arguments, struct tdm__conn *conn, bool near,

@@ -89,6 +89,7 @@ static void drop_arguments(struct tdm__link *link)
     struct tdm__arguments *arguments = link->arguments;
 
     link->arguments = NULL;
+    link->owes_arguments = false;
     tdm__arguments_destroy(arguments);
 }
 

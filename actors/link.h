@@ -51,6 +51,7 @@ struct tdm__link {
     /* In the process that made the actor: what the constructor's arguments refer to stays while
      * it may run. */
     struct tdm__arguments *arguments; /* owned; or NULL */
+    bool owes_arguments;              /* the daemon waits for them: tdm__link_supply() */
     bool may_return;                  /* after its process died */
 
     /* The options that callers of the creator's process share; others have none. */
@@ -88,6 +89,9 @@ void tdm__link_destroy(struct tdm__link *link);
 /* Asks the daemon for the actor: the answer is a description, for tdm__link_found(). */
 tdm_status tdm__link_ask(struct tdm__link *link, struct tdm__conn *daemon,
                          const struct tdm__request *request);
+/* Sends the daemon the constructor's arguments that it waits for, if they are there by now, or
+ * why they never will be. */
+void tdm__link_supply(struct tdm__link *link);
 /* What the daemon says of a living actor: pid, node, GPUs, addresses, incarnation.  Connects
  * and sends what waits; a description that cannot be read is the actor's death, and of one that
  * cannot be reached the daemon is asked what became of it. */

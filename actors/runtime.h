@@ -30,7 +30,7 @@ struct tdm_runtime {
     struct tdm__objects *objects;           /* owned: references that others know, or own */
     uint64_t last_sequence; /* of the links that are gone: a later one to the same actor is no
                              * other caller, so its calls have higher numbers */
-    bool calls_blocked;     /* some call waits for a reference among its arguments */
+    bool calls_blocked;     /* a call or a creation waits for a reference in its arguments */
     bool results_arrived;   /* since the calls that wait were last looked at */
     bool leaving;           /* connections that end now are ended here */
     bool forked; /* this process is a child of the runtime's own: it may not use it */

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONCURRENCY_MAX = 100000, FIELDS = 26 };
+enum { CONCURRENCY_MAX = 100000, FIELDS = 27 };
 
 /* Copies a text of 0 … room-1 bytes; NULL is "". */
 static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
@@ -45,17 +45,22 @@ static tdm_status add_environment(struct tdm__actor_spec *spec, const char *assi
     return TDM_OK;
 }
 
-static tdm_status set_arguments(struct tdm__actor_spec *spec, struct tdm_bytes arguments)
+tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec,
+                                         struct tdm_bytes arguments)
 {
-    spec->arguments = malloc(arguments.size_bytes == 0 ? 1 : arguments.size_bytes);
-    if (spec->arguments == NULL) {
+    void *copy = malloc(arguments.size_bytes == 0 ? 1 : arguments.size_bytes);
+
+    if (copy == NULL) {
         return tdm__fail(TDM_E_NOMEM, "constructor arguments of %zu bytes",
                          arguments.size_bytes);
     }
     if (arguments.size_bytes > 0) {
-        memcpy(spec->arguments, arguments.data, arguments.size_bytes);
+        memcpy(copy, arguments.data, arguments.size_bytes);
     }
+    free(spec->arguments);
+    spec->arguments = copy;
     spec->arguments_bytes = arguments.size_bytes;
+    spec->awaits_arguments = false;
     return TDM_OK;
 }
 
@@ -236,7 +241,7 @@ static tdm_status fill_spec(struct tdm__actor_spec *spec, const char *class_name
     }
     spec->keep_visible_devices = options->keep_visible_devices != 0;
     spec->detached = options->detached != 0;
-    return set_arguments(spec, arguments);
+    return tdm__actor_spec_set_arguments(spec, arguments);
 }
 
 tdm_status tdm__actor_spec_make(const char *class_name, const struct tdm_actor_options *options,
@@ -309,6 +314,7 @@ void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spe
     tdm_write_uint(writer, spec->max_pending_calls);
     tdm_write_bool(writer, spec->captures_children);
     tdm_write_bool(writer, spec->allow_out_of_order);
+    tdm_write_bool(writer, spec->awaits_arguments);
 }
 
 static tdm_status read_id(const tdm_value *value, const char *what, struct tdm__id *id)
@@ -385,7 +391,9 @@ static tdm_status read_spec(const tdm_value *value, struct tdm__actor_spec *spec
     spec->keep_visible_devices = tdm_value_bool(tdm_value_at(value, 12), 0) != 0;
     spec->detached = tdm_value_bool(tdm_value_at(value, 13), 0) != 0;
     spec->get_if_exists = tdm_value_bool(tdm_value_at(value, 19), 0) != 0;
-    return set_arguments(spec, tdm_value_bytes(tdm_value_at(value, 14)));
+    TDM_TRY(tdm__actor_spec_set_arguments(spec, tdm_value_bytes(tdm_value_at(value, 14))));
+    spec->awaits_arguments = tdm_value_bool(tdm_value_at(value, 26), 0) != 0;
+    return TDM_OK;
 }
 
 tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out)

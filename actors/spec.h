@@ -41,12 +41,16 @@ struct tdm__actor_spec {
     uint32_t max_pending_calls; /* 0: no limit */
     void *arguments;            /* owned: one packed array */
     size_t arguments_bytes;
+    bool awaits_arguments; /* the creator sends them, or why not, when it has them */
 };
 
 /* Checks names, options and resources.  `program` is this process's own. */
 tdm_status tdm__actor_spec_make(const char *class_name, const struct tdm_actor_options *options,
                                 struct tdm_bytes arguments, struct tdm__actor_spec **spec_out);
 void tdm__actor_spec_destroy(struct tdm__actor_spec *spec); /* NULL is allowed */
+/* Those that were awaited; copied. */
+tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec,
+                                         struct tdm_bytes arguments);
 
 /* One packed value. */
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);

@@ -410,6 +410,7 @@ void tdm__links_pump(tdm_runtime *runtime)
         runtime->calls_blocked = false;
         runtime->results_arrived = false;
         for (struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
+            tdm__link_supply(link);
             tdm__traffic_pump(link);
         }
     }

@@ -70,7 +70,7 @@ def ndarray(dtype, shape, data, padding=0):
 def spec():
     return pack([ID, ID, "name", "space", "class", [10000, 0, ["disk", 5]], bytes(16), 0, "", "/lib.so", "/tmp",
                  ["A=b"], False, True, pack([1, "two"]), ID, 0, bytes(16), ["zone=in(a,b)"], False, -1, 3, 4, 100,
-                 True, False])
+                 True, False, False])
 
 
 def bootstrap():

@@ -48,9 +48,10 @@ void tdm__actor_entry_leaves_soon(struct actor_entry *entry, int64_t patience_ms
 
 /* ---- its process has ended -------------------------------------------------------------- */
 
-static bool is_child(const struct tdm__actor_spec *spec, const void *key)
+bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *creator)
 {
-    return !spec->detached && tdm__id_equal(&spec->creator, key);
+    return (!spec->detached || spec->awaits_arguments) &&
+           tdm__id_equal(&spec->creator, creator);
 }
 
 /* A crash soon after the start may be one of many: the more of them, the longer it waits. */
@@ -88,7 +89,7 @@ static void clear_away(struct actor_entry *entry, int64_t pid)
     (void)snprintf(gone.name, sizeof(gone.name), "%.63s", entry->label);
     tdm__node_process_gone(node, &gone.id);
     tdm__services_peer_gone(node->services, &gone);
-    tdm__node_actors_end(node, is_child, &gone.id, true, NULL, NULL);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &gone.id, true, NULL, NULL);
     tdm__node_groups_creator_gone(node, &gone.id);
     if (!node->stopping) {
         tdm__workers_sweep_soon(node->workers);
@@ -191,6 +192,12 @@ void tdm__actor_entry_kill_process(struct actor_entry *entry)
 
 void tdm__actor_entry_release(struct actor_entry *entry)
 {
+    if (entry->spec->awaits_arguments) {
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
+                                "its last handle was gone before its constructor's arguments "
+                                "were there");
+        return;
+    }
     entry->released = true;
     if (entry->state == ACTOR_ALIVE) {
         (void)snprintf(entry->failure, sizeof(entry->failure),

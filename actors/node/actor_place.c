@@ -279,6 +279,13 @@ void tdm__actor_entry_place(struct actor_entry *entry)
     struct tdm__node *node = entry->node;
     struct tdm__reserve_actor request;
 
+    if (entry->spec->awaits_arguments) {
+        entry->state = ACTOR_WAITING;
+        (void)snprintf(entry->waits_for, sizeof(entry->waits_for),
+                       "it waits: a reference among its constructor's arguments is not there "
+                       "yet");
+        return;
+    }
     make_request(entry, &request);
     if (is_returning(entry, request.name_key)) {
         entry->state = ACTOR_WAITING;

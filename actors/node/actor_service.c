@@ -54,6 +54,65 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
     tdm__actor_entry_place(entry);
 }
 
+/* The entry that waits for arguments of this peer; NULL if it has ended meanwhile. */
+static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incoming *incoming,
+                                const tdm_value *value, struct actor_entry **entry_out)
+{
+    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(value, 0));
+    struct tdm__id id;
+
+    if (bytes.size_bytes != sizeof(id.bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor.arguments: (id, arguments, failure)");
+    }
+    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
+    *entry_out = tdm__actor_entry_find(node, &id);
+    if (*entry_out != NULL &&
+        (!(*entry_out)->spec->awaits_arguments ||
+         !tdm__id_equal(&(*entry_out)->spec->creator, &tdm__incoming_peer(incoming)->id))) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor %s waits for no arguments of this process",
+                         (*entry_out)->label);
+    }
+    return TDM_OK;
+}
+
+static void refuse_arguments(struct actor_entry *entry, const char *why)
+{
+    char text[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label, why);
+    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, text);
+}
+
+/* From its creator: (id, arguments, ""), or (id, nil, why there are none). */
+static void serve_arguments(struct tdm__node *node, struct tdm__incoming *incoming)
+{
+    struct actor_entry *entry = NULL;
+    const tdm_value *value;
+    const tdm_value *arguments;
+    tdm_status status = tdm__incoming_value(incoming, &value);
+
+    if (status == TDM_OK) {
+        status = find_awaiting(node, incoming, value, &entry);
+    }
+    if (status != TDM_OK) {
+        fail_here(incoming, status);
+        return;
+    }
+    arguments = tdm_value_at(value, 1);
+    if (entry == NULL) {
+        /* nobody needs them */
+    } else if (tdm_value_kind_of(arguments) != TDM_BYTES) {
+        refuse_arguments(entry, tdm_value_string(tdm_value_at(value, 2), "?"));
+    } else if (tdm__actor_spec_set_arguments(entry->spec, tdm_value_bytes(arguments)) ==
+               TDM_OK) {
+        entry->waits_for[0] = '\0';
+        tdm__actor_entry_place(entry);
+    } else {
+        refuse_arguments(entry, tdm_error_detail());
+    }
+    tdm__incoming_reply_pack(incoming, "");
+}
+
 /* (spec, grant, name key, incarnation) */
 static tdm_status read_start(struct tdm__incoming *incoming, struct tdm__actor_spec **spec,
                              struct tdm__actor_record *record, uint32_t *incarnation)
@@ -190,11 +249,6 @@ static void serve_exiting(struct tdm__node *node, struct tdm__incoming *incoming
 
 /* ---- leave, list ------------------------------------------------------------------------ */
 
-static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
-{
-    return !spec->detached && tdm__id_equal(&spec->creator, key);
-}
-
 static void has_left(void *arg)
 {
     tdm__incoming_reply_pack(arg, "");
@@ -205,7 +259,7 @@ static void serve_leave(struct tdm__node *node, struct tdm__incoming *incoming)
     struct tdm__id creator = tdm__incoming_peer(incoming)->id;
 
     tdm__node_groups_creator_gone(node, &creator);
-    tdm__node_actors_end(node, is_creator, &creator, false, has_left, incoming);
+    tdm__node_actors_end(node, tdm__node_actor_ends_with, &creator, false, has_left, incoming);
 }
 
 static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming)
@@ -228,6 +282,7 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming)
         void (*serve)(struct tdm__node *node, struct tdm__incoming *incoming);
     } methods[] = {
         {"actor.create", serve_create},
+        {"actor.arguments", serve_arguments},
         {"actor.start", serve_start},
         {"actor.constructed", serve_constructed},
         {"actor.ended", serve_ended},

@@ -78,11 +78,6 @@ void tdm__node_stop(struct tdm__node *node)
     node->logs = NULL;
 }
 
-static bool is_creator(const struct tdm__actor_spec *spec, const void *key)
-{
-    return !spec->detached && tdm__id_equal(&spec->creator, key);
-}
-
 void tdm__node_process_gone(const struct tdm__node *node, const struct tdm__id *process)
 {
     char id[TDM__ID_TEXT_BYTES];
@@ -99,7 +94,7 @@ void tdm__node_peer_closed(struct tdm__node *node, const struct tdm__identity *p
 {
     if (peer->kind == TDM__PEER_DRIVER && !node->stopping) {
         tdm__node_process_gone(node, &peer->id);
-        tdm__node_actors_end(node, is_creator, &peer->id, true, NULL, NULL);
+        tdm__node_actors_end(node, tdm__node_actor_ends_with, &peer->id, true, NULL, NULL);
         tdm__node_groups_creator_gone(node, &peer->id);
         tdm__services_peer_gone(node->services, peer);
     }

@@ -62,6 +62,9 @@ void tdm__node_actors_serve(void *self, struct tdm__incoming *incoming);
 void tdm__node_actors_end(struct tdm__node *node,
                           bool (*matches)(const struct tdm__actor_spec *spec, const void *key),
                           const void *key, bool at_once, void (*fn)(void *arg), void *arg);
+/* For it, with the creator's id as the key: those that end with it, which are all that are not
+ * detached, and those to which it still owes arguments. */
+bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *creator);
 /* These nodes are there, and no others: the actors of a lost one are placed anew or lost, those
  * that it asked for here would outlive their creators. */
 void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,

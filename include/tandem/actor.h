@@ -163,9 +163,11 @@ struct tdm_actor_options {
 };
 
 /* Asks for an actor of class `class_name`, constructed with the arguments that follow by
- * format, which may have the letters r, R and h of calls; a value behind an r must be there:
- * TDM_E_STATE.  Returns at once with a handle; what goes wrong later (no such class, a
- * constructor that fails, no room) is read by the first call.  `options` may be NULL. */
+ * format, which may have the letters r, R and h of calls.  Returns at once with a handle; a
+ * value behind an r may be to come: until it is there the actor has neither a place nor its
+ * name, and it ends with its creator, detached or not.  What goes wrong later (no such class,
+ * an r or a constructor that fails, no room) is read by the first call.  `options` may be NULL.
+ */
 TDM_API tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                                     const struct tdm_actor_options *options,
                                     tdm_actor **actor_out, const char *format, ...);

@@ -536,6 +536,22 @@ static tdm_status mortal_breed(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", info.pid);
 }
 
+/* A detached child that needs a value to be constructed. */
+static tdm_status mortal_expect(tdm_call *call, void *self)
+{
+    const struct tdm_actor_options options = {.detached = 1};
+    struct mortal *mortal = self;
+    tdm_status status;
+    tdm_ref *ref;
+
+    TDM_TRY(tdm_call_unpack(call, "R", &ref));
+    status =
+        tdm_actor_create(tdm_runtime_current(), "stumbler", &options, &mortal->child, "r", ref);
+    tdm_ref_release(ref);
+    TDM_TRY(status);
+    return tdm_call_reply(call, "h", mortal->child);
+}
+
 static tdm_status mortal_mumble(tdm_call *call, void *self)
 {
     const char *words;
@@ -554,6 +570,7 @@ TDM_ACTOR_CLASS(mortal, .state_bytes = sizeof(struct mortal), .construct = morta
                     {"perish", mortal_perish, NULL},
                     {"leave", mortal_leave, NULL},
                     {"breed", mortal_breed, NULL},
+                    {"expect", mortal_expect, NULL},
                     {"mumble", mortal_mumble, NULL},
                 });
 
@@ -562,6 +579,13 @@ TDM_ACTOR_CLASS(mortal, .state_bytes = sizeof(struct mortal), .construct = morta
 struct stumbler {
     int64_t runs;
 };
+
+static tdm_status stumbler_begin(tdm_call *call, void *self)
+{
+    return tdm_value_count(tdm_call_arguments(call)) == 0
+               ? TDM_OK
+               : tdm_call_unpack(call, "i", &((struct stumbler *)self)->runs);
+}
 
 static tdm_status stumbler_stumble(tdm_call *call, void *self)
 {
@@ -581,7 +605,7 @@ static tdm_status stumbler_runs(tdm_call *call, void *self)
     return tdm_call_reply(call, "i", ((struct stumbler *)self)->runs);
 }
 
-TDM_ACTOR_CLASS(stumbler, .state_bytes = sizeof(struct stumbler),
+TDM_ACTOR_CLASS(stumbler, .state_bytes = sizeof(struct stumbler), .construct = stumbler_begin,
                 .methods = {
                     {"stumble", stumbler_stumble, NULL},
                     {"runs", stumbler_runs, NULL},

@@ -100,8 +100,6 @@ static void a_constructor_gets_references_and_handles(void **state)
 
 static void a_constructor_gets_the_values_of_references(void **state)
 {
-    tdm_actor *desk = stage_make("desk", NULL, NULL);
-    tdm_ref *question = stage_call(desk, "ask");
     char path[96];
     tdm_actor *actor;
     tdm_ref *ref;
@@ -114,10 +112,107 @@ static void a_constructor_gets_the_values_of_references(void **state)
     MUST(tdm_actor_wait_ready(actor, PATIENCE_MS));
     stage_end(actor);
     assert_int_equal(unlink(path), 0); /* it wrote there */
-    assert_int_equal(tdm_actor_create(stage_runtime(), "mortal", NULL, &actor, "r", question),
-                     TDM_E_STATE);
-    stage_detail_has("not there yet");
+}
+
+/* One whose constructor needs the answer to the desk's next question. */
+static tdm_actor *expectant(tdm_actor *desk, const struct tdm_actor_options *options)
+{
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_actor *actor;
+
+    MUST(tdm_actor_create(stage_runtime(), "stumbler", options, &actor, "r", question));
     tdm_ref_release(question);
+    assert_int_equal(tdm_actor_wait_ready(actor, 20), TDM_E_TIMEOUT);
+    stage_detail_has("among its constructor's arguments is not there yet");
+    return actor;
+}
+
+static void a_constructor_waits_for_the_values_of_its_references(void **state)
+{
+    const struct tdm_actor_options options = {.max_restarts = 1};
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *actor = expectant(desk, &options);
+    tdm_ref *runs = stage_call(actor, "runs");
+    int64_t pid;
+
+    (void)state;
+    MUST(stage_status(stage_call_int(desk, "answer", 41)));
+    assert_int_equal(stage_int(runs), 41);
+    pid = stage_pid(actor);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_int_of_next_life(actor, "runs"), 41); /* its arguments were kept */
+    stage_end(actor);
+    stage_end(desk);
+}
+
+static void a_failed_reference_fails_the_creation(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *early = expectant(desk, NULL);
+    tdm_ref *failed = stage_call(desk, "ask");
+    tdm_actor *late;
+    uint8_t done;
+
+    (void)state;
+    MUST(stage_status(stage_call(desk, "refuse")));
+    assert_int_equal(stage_try(early, "runs"), TDM_E_ACTOR_DIED);
+    stage_detail_has("question 0 is not for us");
+    assert_int_equal(tdm_actor_wait_ready(early, PATIENCE_MS), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(early);
+    MUST(tdm_wait(&failed, 1, 1, PATIENCE_MS, &done));
+    MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &late, "r", failed));
+    assert_int_equal(stage_try(late, "runs"), TDM_E_ACTOR_DIED);
+    stage_detail_has("question 1 is not for us");
+    tdm_actor_destroy(late);
+    tdm_ref_release(failed);
+    stage_end(desk);
+}
+
+/* The employee lives as long as the arguments do. */
+static void one_that_waits_for_a_value_can_be_killed_or_let_go_of(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+
+    (void)state;
+    for (int is_killed = 0; is_killed < 2; is_killed++) {
+        tdm_actor *employee = stage_make("tester", NULL, NULL);
+        int64_t pid = stage_pid(employee);
+        tdm_ref *question = stage_call(desk, "ask");
+        tdm_actor *actor;
+
+        MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &actor, "rh", question,
+                              employee));
+        tdm_ref_release(question);
+        tdm_actor_destroy(employee);
+        assert_int_equal(tdm_actor_wait_ready(actor, 20), TDM_E_TIMEOUT);
+        assert_int_equal(kill((pid_t)pid, 0), 0);
+        if (is_killed) {
+            MUST(tdm_actor_kill(actor, PATIENCE_MS));
+            assert_int_equal(stage_try(actor, "runs"), TDM_E_ACTOR_DIED);
+        }
+        tdm_actor_destroy(actor);
+        assert_true(world_process_ends(pid, PATIENCE_MS));
+    }
+    stage_end(desk);
+}
+
+static void a_detached_one_ends_with_who_owes_it_a_value(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_actor *parent = stage_make("mortal", NULL, "");
+    tdm_ref *question = stage_call(desk, "ask");
+    tdm_actor *child;
+    tdm_ref *ref;
+
+    (void)state;
+    MUST(tdm_actor_call(parent, "expect", &ref, "R", question));
+    MUST(tdm_get(ref, PATIENCE_MS, "h", &child));
+    tdm_ref_release(ref);
+    tdm_ref_release(question);
+    stage_end(parent);
+    assert_int_equal(stage_try(child, "runs"), TDM_E_ACTOR_DIED);
+    tdm_actor_destroy(child);
     stage_end(desk);
 }
 
@@ -483,6 +578,10 @@ int conformance_creation(void)
         cmocka_unit_test(the_constructor_gets_its_arguments),
         cmocka_unit_test(a_constructor_gets_references_and_handles),
         cmocka_unit_test(a_constructor_gets_the_values_of_references),
+        cmocka_unit_test(a_constructor_waits_for_the_values_of_its_references),
+        cmocka_unit_test(a_failed_reference_fails_the_creation),
+        cmocka_unit_test(one_that_waits_for_a_value_can_be_killed_or_let_go_of),
+        cmocka_unit_test(a_detached_one_ends_with_who_owes_it_a_value),
         cmocka_unit_test(a_constructors_failure_reaches_the_first_call),
         cmocka_unit_test(an_unknown_class_reaches_the_first_call),
         cmocka_unit_test(mistakes_in_the_options_are_told_at_once),

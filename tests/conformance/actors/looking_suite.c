@@ -110,6 +110,23 @@ static void one_that_waits_is_listed_with_what_it_waits_for(void **state)
     }
 }
 
+static void one_whose_arguments_are_to_come_is_listed_as_pending(void **state)
+{
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    const struct tdm_actor_state *list;
+    tdm_actor *waiting;
+
+    (void)state;
+    MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &waiting, "r", question));
+    tdm_ref_release(question);
+    stage_await_state(waiting, "PENDING");
+    assert_non_null(strstr(row_of(waiting, &list)->death_cause, "is not there yet"));
+    tdm_list_free(list);
+    stage_end(waiting);
+    stage_end(desk);
+}
+
 static void nodes_are_listed_with_what_is_free(void **state)
 {
     tdm_actor *actor;
@@ -248,6 +265,7 @@ int conformance_looking(void)
         cmocka_unit_test(a_restart_is_counted_in_the_list),
         cmocka_unit_test(the_dead_are_listed_with_their_cause),
         cmocka_unit_test(one_that_waits_is_listed_with_what_it_waits_for),
+        cmocka_unit_test(one_whose_arguments_are_to_come_is_listed_as_pending),
         cmocka_unit_test(nodes_are_listed_with_what_is_free),
         cmocka_unit_test(groups_are_listed_with_their_bundles),
         cmocka_unit_test(calls_are_listed_by_method_and_state),
