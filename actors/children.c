@@ -37,6 +37,7 @@ static struct tdm__outgoing *find_child(const tdm_runtime *runtime, uint64_t par
     for (struct tdm__link *link = runtime->links; link != NULL && found == NULL;
          link = link->next) {
         found = find_in(&link->waiting, parent);
+        found = found != NULL ? found : find_in(&link->pausing, parent);
         found = found != NULL ? found : find_in(&link->flying, parent);
     }
     return found;

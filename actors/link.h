@@ -62,6 +62,8 @@ struct tdm__link {
     /* traffic.c */
     struct tdm__outgoings waiting; /* made, to be sent in this order */
     struct tdm__outgoings flying;  /* sent, in this order, and not answered */
+    struct tdm__outgoings pausing; /* answered with a failure, to be made again: retry.h */
+    struct tdm__timer *resume;     /* owned; for the first of those; NULL until it is needed */
     uint64_t last_sequence;
     uint64_t acknowledged;     /* what the actor has been told */
     uint32_t pending_count;    /* calls without a result */

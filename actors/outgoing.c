@@ -7,6 +7,7 @@
 #include "actors/class.h"
 #include "actors/link.h"
 #include "actors/objects/pull.h"
+#include "actors/retry.h"
 #include "actors/stream.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -78,6 +79,7 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
     tdm_status status;
 
     TDM_TRY(check_method(method, method_bytes - 1));
+    TDM_TRY(tdm__retry_check(options));
     outgoing = tdm__spare_take_zeroed(size_bytes);
     if (outgoing == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", method);
@@ -94,7 +96,10 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
     if (options != NULL && options->concurrency_group != NULL) {
         outgoing->group = tdm__concurrency_group_number(options->concurrency_group);
     }
-    outgoing->retries_failures = options != NULL && options->retry_failures != 0;
+    if (options != NULL) {
+        memcpy(outgoing->retry_failures, options->retry_failures,
+               sizeof(outgoing->retry_failures));
+    }
     status = make_refs(outgoing, refs_count);
     if (status != TDM_OK) {
         tdm__outgoing_settle(outgoing, status, "", NULL);

@@ -14,7 +14,8 @@ struct tdm__arguments;
  * further piece is one more that is cold by the time its reply comes.
  *
  * In `waiting` of its link until it is sent, in `flying` until it is answered; what has to be
- * sent again is back in `waiting`, in front. */
+ * sent again is back in `waiting`, in front, and what failed and is made again in `pausing`
+ * before that. */
 struct tdm__outgoing {
     TAILQ_ENTRY(tdm__outgoing) entry;
     struct tdm__link *link;           /* borrowed */
@@ -30,12 +31,15 @@ struct tdm__outgoing {
     uint64_t pulled_id;     /* the call_id that had */
     int64_t made_ms;
     int64_t deadline_ms;
-    int32_t retries_left; /* -1: without end */
-    uint64_t parent;      /* whose method made it: children.h */
-    uint32_t group;       /* number of its concurrency group; 0: the method's own */
-    bool retries_failures;
+    int32_t retries_left;                              /* -1: without end */
+    tdm_status retry_failures[TDM_RETRY_FAILURES_MAX]; /* as in the call's options */
+    uint32_t pauses_count;                             /* that it has made: retry.h */
+    int64_t resume_ms;                                 /* the end of this one */
+    uint64_t parent;                                   /* whose method made it: children.h */
+    uint32_t group;  /* number of its concurrency group; 0: the method's own */
     bool is_pending; /* counted by its link */
     bool flying;
+    bool pausing;
     bool settled;        /* the results are there, or nobody wants them */
     size_t size_bytes;   /* of this memory */
     uint32_t refs_count; /* 0: the results do not matter */

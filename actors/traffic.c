@@ -7,6 +7,7 @@
 #include "actors/link.h"
 #include "actors/objects/large.h"
 #include "actors/objects/pull.h"
+#include "actors/retry.h"
 #include "actors/stream.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -23,6 +24,7 @@ void tdm__traffic_init(struct tdm__link *link)
 {
     TAILQ_INIT(&link->waiting);
     TAILQ_INIT(&link->flying);
+    TAILQ_INIT(&link->pausing);
     link->expiry_ms = TDM__NEVER;
     link->last_sequence = link->runtime->last_sequence;
     link->acknowledged = link->last_sequence;
@@ -37,20 +39,25 @@ void tdm__traffic_fini(struct tdm__link *link)
         runtime->last_sequence = link->last_sequence;
     }
     tdm__timer_destroy(link->expiry);
+    tdm__timer_destroy(link->resume);
 }
 
 bool tdm__traffic_is_idle(const struct tdm__link *link)
 {
-    return TAILQ_EMPTY(&link->waiting) && TAILQ_EMPTY(&link->flying);
+    return TAILQ_EMPTY(&link->waiting) && TAILQ_EMPTY(&link->flying) &&
+           TAILQ_EMPTY(&link->pausing);
 }
 
 static void take_out(struct tdm__outgoing *outgoing)
 {
-    struct tdm__outgoings *list =
-        outgoing->flying ? &outgoing->link->flying : &outgoing->link->waiting;
+    struct tdm__link *link = outgoing->link;
+    struct tdm__outgoings *list = outgoing->flying    ? &link->flying
+                                  : outgoing->pausing ? &link->pausing
+                                                      : &link->waiting;
 
     TAILQ_REMOVE(list, outgoing, entry);
     outgoing->flying = false;
+    outgoing->pausing = false;
 }
 
 /* No reply is awaited any more. */
@@ -77,6 +84,7 @@ static void fail_expired(struct tdm__outgoing *outgoing)
 
     (void)snprintf(reason, sizeof(reason), "no answer from actor %s%s", link->label,
                    outgoing->flying                ? ""
+                   : outgoing->pausing             ? ": it failed, and was to be made again"
                    : link->state == TDM__LINK_OPEN ? ": an argument is not there yet"
                                                    : ": it is not there yet");
     tdm__outgoing_fail(outgoing, TDM_E_TIMEOUT, reason);
@@ -145,32 +153,6 @@ static void on_pulled(void *arg, tdm_status status, const char *detail,
     take_answer(outgoing, outgoing->pulled_id, status, detail, document);
 }
 
-/* The actor has answered with a failure: is the call made again?  Not where it has no such
- * method: without end of retries, that would be asked as fast as it is answered. */
-static bool is_worth_another_try(const struct tdm__outgoing *outgoing, tdm_status status)
-{
-    bool is_final = status == TDM_OK || status == TDM_E_CANCELED || status == TDM_E_TIMEOUT ||
-                    status == TDM_E_ACTOR_DIED || status == TDM_E_NOT_FOUND;
-
-    return outgoing->retries_failures && outgoing->retries_left != 0 && !is_final &&
-           !outgoing->settled && outgoing->stream == NULL;
-}
-
-/* As a new call: under its old number the actor would give its old answer. */
-static void try_again(struct tdm__outgoing *outgoing)
-{
-    struct tdm__link *link = outgoing->link;
-
-    take_out(outgoing);
-    outgoing->sequence = 0;
-    outgoing->retries_left -= outgoing->retries_left > 0 ? 1 : 0;
-    TAILQ_INSERT_HEAD(&link->waiting, outgoing, entry);
-    link->holders_count++;
-    tdm__traffic_pump(link);
-    tdm__links_pump(link->runtime);
-    tdm__link_release(link);
-}
-
 static void on_reply(void *arg, struct tdm__reply *reply)
 {
     struct tdm__outgoing *outgoing = arg;
@@ -185,8 +167,10 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         return; /* what became of the actor decides */
     }
     link->lost_since_ms = 0;
-    if (is_worth_another_try(outgoing, status)) {
-        try_again(outgoing);
+    if (tdm__retry_wants(outgoing, status)) {
+        take_out(outgoing);
+        tdm__retry_pause(outgoing);
+        tdm__traffic_pump(link);
         return;
     }
     if (status == TDM_OK && tdm__is_offer(reply->packed)) {
@@ -366,7 +350,7 @@ static struct tdm__outgoing *first_ready(const struct tdm__link *link)
     return outgoing;
 }
 
-void tdm__traffic_pump(struct tdm__link *link)
+static void send_ready(struct tdm__link *link)
 {
     struct tdm__outgoing *outgoing;
 
@@ -380,6 +364,15 @@ void tdm__traffic_pump(struct tdm__link *link)
         take_out(outgoing);
         outgoing->flying = true;
         TAILQ_INSERT_TAIL(&link->flying, outgoing, entry);
+    }
+}
+
+/* What has to be sent again under its old number goes first. */
+void tdm__traffic_pump(struct tdm__link *link)
+{
+    send_ready(link);
+    if (link->state == TDM__LINK_OPEN && tdm__retry_resume(link)) {
+        send_ready(link);
     }
 }
 
@@ -450,6 +443,7 @@ static void on_expiry(void *arg)
     int64_t now_ms = tdm__clock_ms();
     int64_t next_ms = expire_in(&link->waiting, now_ms, TDM__NEVER);
 
+    next_ms = expire_in(&link->pausing, now_ms, next_ms);
     link->expiry_ms = expire_in(&link->flying, now_ms, next_ms);
     (void)tdm__timer_set(link->expiry, link->expiry_ms); /* memory: it had some a moment ago */
     link->holders_count++;
@@ -490,7 +484,7 @@ void tdm__traffic_move(struct tdm__link *from, struct tdm__link *to)
 {
     struct tdm__outgoing *outgoing;
 
-    TDM_ASSERT(TAILQ_EMPTY(&from->flying));
+    TDM_ASSERT(TAILQ_EMPTY(&from->flying) && TAILQ_EMPTY(&from->pausing));
     while ((outgoing = TAILQ_FIRST(&from->waiting)) != NULL) {
         TAILQ_REMOVE(&from->waiting, outgoing, entry);
         from->pending_count -= outgoing->is_pending ? 1 : 0;
@@ -581,6 +575,9 @@ void tdm__traffic_fail_all(struct tdm__link *link, tdm_status status, const char
         tdm__outgoing_fail(outgoing, status, reason);
         take_out(outgoing);
         tdm__outgoing_destroy(outgoing);
+    }
+    while ((outgoing = TAILQ_FIRST(&link->pausing)) != NULL) {
+        finish(outgoing, status, reason, NULL);
     }
     while ((outgoing = TAILQ_FIRST(&link->waiting)) != NULL) {
         if (outgoing->sequence != 0) {

@@ -111,8 +111,9 @@ int main(void)
 
     /* The caller tries again by itself, where it says so. */
     TDM_CHECK(tdm_actor_call_with(
-        worker, "fetch", &(struct tdm_call_options){.max_retries = 5, .retry_failures = 1},
-        &search, ""));
+        worker, "fetch",
+        &(struct tdm_call_options){.max_retries = 5, .retry_failures = {TDM_E_METHOD}}, &search,
+        ""));
     TDM_CHECK(tdm_get(search, 10000, "i", &rest));
     (void)printf("fetched at attempt %lld\n", (long long)rest);
     tdm_ref_release(search);

@@ -230,15 +230,21 @@ TDM_API tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref 
 TDM_API tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method,
                                          struct tdm_bytes arguments, tdm_ref **ref_out);
 
+enum { TDM_RETRY_FAILURES_MAX = 4 };
+/* Each but TDM_E_CANCELED, TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND (as of a method
+ * that the class has not), which have to be named. */
+#define TDM_ANY_FAILURE ((tdm_status)1)
+
 /* Zero in a field means the default named beside it. */
 struct tdm_call_options {
     int64_t timeout_ms;  /* the result is TDM_E_TIMEOUT after it; default none */
     int32_t max_retries; /* as max_task_retries, for this call; default the actor's; none: -2 */
-    int retry_failures;  /* 1: a failure that the actor answers is a reason to make the call
-                            again, too, while retries are left: at once, in front of calls that
-                            wait here.  Not for streams, and not after TDM_E_CANCELED,
-                            TDM_E_TIMEOUT, TDM_E_ACTOR_DIED and TDM_E_NOT_FOUND (as of a method
-                            that the class has not).  Default: it is the result */
+    /* Failures that the actor answers and that are a reason to make the call again, too, while
+     * retries are left: {TDM_E_AGAIN, TDM_E_IO}, or TDM_ANY_FAILURE.  Each time after a pause,
+     * of 1 ms first, then twice as long, a second at most, in which other calls are sent; where
+     * the deadline would come before its end the failure is the result.  Not for streams.
+     * Default: none */
+    tdm_status retry_failures[TDM_RETRY_FAILURES_MAX];
     const char *concurrency_group; /* of the class, or "default": it runs there; default the
                                       method's own */
     uint32_t results_count; /* default 1; more: the method replies so many values, and value i

@@ -161,10 +161,10 @@ static void an_exit_of_its_own_is_no_accident(void **state)
     tdm_actor_destroy(actor);
 }
 
-static tdm_ref *stumble(tdm_actor *actor, int64_t every, int32_t retries, int retry_failures)
+static tdm_ref *stumble(tdm_actor *actor, int64_t every, int32_t retries, tdm_status failure)
 {
     const struct tdm_call_options options = {.max_retries = retries,
-                                             .retry_failures = retry_failures};
+                                             .retry_failures = {TDM_E_IO, failure}};
     tdm_ref *ref;
 
     MUST(tdm_actor_call_with(actor, "stumble", &options, &ref, "i", every));
@@ -176,13 +176,28 @@ static void a_failing_method_is_run_again_where_that_is_asked_for(void **state)
     tdm_actor *actor = stage_make("stumbler", NULL, NULL);
 
     (void)state;
-    assert_int_equal(stage_int(stumble(actor, 3, 2, 1)), 3);
-    assert_int_equal(stage_status(stumble(actor, 100, 2, 1)), TDM_E_METHOD);
+    assert_int_equal(stage_int(stumble(actor, 3, 2, TDM_ANY_FAILURE)), 3);
+    assert_int_equal(stage_status(stumble(actor, 100, 2, TDM_ANY_FAILURE)), TDM_E_METHOD);
     stage_detail_has("stumbled the 6. time");
-    assert_int_equal(stage_int(stumble(actor, 10, -1, 1)), 10);
-    assert_int_equal(stage_status(stumble(actor, 100, 2, 0)), TDM_E_METHOD);
-    assert_int_equal(stage_status(stumble(actor, 100, 0, 1)), TDM_E_METHOD); /* none left */
+    assert_int_equal(stage_int(stumble(actor, 10, -1, TDM_ANY_FAILURE)), 10);
+    assert_int_equal(stage_status(stumble(actor, 100, 2, TDM_OK)), TDM_E_METHOD);
+    assert_int_equal(stage_status(stumble(actor, 100, 0, TDM_ANY_FAILURE)),
+                     TDM_E_METHOD); /* none left */
     assert_int_equal(stage_int(stage_call(actor, "runs")), 12);
+    stage_end(actor);
+}
+
+static void a_failing_method_is_run_again_after_the_failures_named(void **state)
+{
+    tdm_actor *actor = stage_make("stumbler", NULL, NULL);
+    const struct tdm_call_options mistake = {.retry_failures = {(tdm_status)2}};
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(stage_int(stumble(actor, 3, 2, TDM_E_METHOD)), 3);
+    assert_int_equal(stage_status(stumble(actor, 100, 2, TDM_E_DEVICE)), TDM_E_METHOD);
+    assert_int_equal(stage_int(stage_call(actor, "runs")), 4);
+    assert_int_equal(tdm_actor_call_with(actor, "runs", &mistake, &ref, ""), TDM_E_INVAL);
     stage_end(actor);
 }
 
@@ -199,6 +214,7 @@ int conformance_restarts(void)
         cmocka_unit_test(retries_may_be_set_for_one_call),
         cmocka_unit_test(a_failing_method_is_not_run_again),
         cmocka_unit_test(a_failing_method_is_run_again_where_that_is_asked_for),
+        cmocka_unit_test(a_failing_method_is_run_again_after_the_failures_named),
         cmocka_unit_test(an_exit_of_its_own_is_no_accident),
     };
 
