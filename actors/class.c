@@ -16,6 +16,27 @@ _Noreturn static void refuse(const char *name, const char *why)
     abort();
 }
 
+/* A call finds its group by the number of the name. */
+static void check_groups(const struct tdm_actor_class *actor_class)
+{
+    const struct tdm_concurrency_group *groups = actor_class->concurrency_groups;
+
+    for (uint32_t i = 0; i < TDM_CONCURRENCY_GROUPS_MAX && groups[i].name != NULL; i++) {
+        uint32_t number = tdm__concurrency_group_number(groups[i].name);
+
+        if (number == tdm__concurrency_group_number(TDM__DEFAULT_GROUP)) {
+            refuse(actor_class->name,
+                   "\"" TDM__DEFAULT_GROUP "\" is the group of methods without one, and its "
+                   "limit the actor's max_concurrency");
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            if (number == tdm__concurrency_group_number(groups[j].name)) {
+                refuse(actor_class->name, "two concurrency groups have one name");
+            }
+        }
+    }
+}
+
 void tdm_class_register(const struct tdm_actor_class *actor_class)
 {
     size_t length = strnlen(actor_class->name, 64);
@@ -29,6 +50,7 @@ void tdm_class_register(const struct tdm_actor_class *actor_class)
     if (classes_count == TDM__CLASSES_MAX) {
         refuse(actor_class->name, "more than 512 classes");
     }
+    check_groups(actor_class);
     classes[classes_count++] = actor_class;
 }
 

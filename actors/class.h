@@ -7,6 +7,8 @@
 #include <tandem/actor.h>
 
 enum { TDM__CLASSES_MAX = 512 };
+/* The concurrency group of methods that have none. */
+#define TDM__DEFAULT_GROUP "default"
 
 /* NULL when there is none of that name. */
 const struct tdm_actor_class *tdm__class_find(const char *name);

@@ -743,7 +743,7 @@ static tdm_status make_lanes(struct tdm__executor *executor,
         actor_class->asynchronous == 0 && (has_groups || default_limit(options) > 1);
     executor->ordered =
         actor_class->asynchronous == 0 && !executor->threaded && !options->out_of_order;
-    TDM_TRY(add_lane(executor, "default", default_limit(options)));
+    TDM_TRY(add_lane(executor, TDM__DEFAULT_GROUP, default_limit(options)));
     TDM_TRY(add_groups(executor));
     for (uint32_t i = 0; i < TDM_METHODS_MAX && actor_class->methods[i].name != NULL; i++) {
         TDM_TRY(find_lane(executor, &actor_class->methods[i], &executor->lane_of_method[i]));

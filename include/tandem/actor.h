@@ -38,7 +38,7 @@ struct tdm_method_entry {
 
 /* Methods of a group wait for one another only. */
 struct tdm_concurrency_group {
-    const char *name;
+    const char *name; /* another than "default", the group of the methods that have none */
     uint32_t max_concurrency;
 };
 
@@ -72,7 +72,8 @@ struct tdm_actor_class {
     struct tdm_actor_class /* asks for the semicolon */
 
 /* Adds a class; the table is borrowed for ever.  Before tdm_runtime_start() or from a
- * constructor.  A second class of the same name ends the program: it is a mistake in it. */
+ * constructor.  A second class of the same name ends the program, as two groups of one name do:
+ * it is a mistake in it. */
 TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 
 /* The name that was called, "" in a constructor; valid until the call is answered. */

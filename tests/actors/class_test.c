@@ -87,21 +87,29 @@ static void a_full_class_finds_each_of_its_methods(void **state)
     assert_null(tdm__method_find(&index, "m32"));
 }
 
-/* The program ends with SIGABRT, without a core file. */
-static int aborts(const struct tdm_actor_class *class)
+/* The program ends with SIGABRT, without a core file, and has said why. */
+static int aborts(const struct tdm_actor_class *class, const char *why)
 {
+    char said[256] = "";
+    int pipe_fds[2];
     int wait_status;
-    pid_t child = fork();
+    pid_t child;
 
+    assert_int_equal(pipe(pipe_fds), 0);
+    child = fork();
     if (child == 0) {
         (void)setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
         (void)signal(SIGABRT, SIG_DFL);
-        (void)close(STDERR_FILENO);
+        (void)dup2(pipe_fds[1], STDERR_FILENO);
         tdm_class_register(class);
         _exit(0);
     }
-    return waitpid(child, &wait_status, 0) == child && WIFSIGNALED(wait_status) &&
-           WTERMSIG(wait_status) == SIGABRT;
+    (void)close(pipe_fds[1]);
+    assert_int_equal(waitpid(child, &wait_status, 0), child);
+    assert_true(read(pipe_fds[0], said, sizeof(said) - 1) >= 0);
+    (void)close(pipe_fds[0]);
+    return WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGABRT &&
+           strstr(said, why) != NULL;
 }
 
 static void a_mistaken_class_ends_its_program(void **state)
@@ -113,10 +121,26 @@ static void a_mistaken_class_ends_its_program(void **state)
         .name = "a234567890123456789012345678901234567890123456789012345678901234"};
 
     (void)state;
-    assert_true(aborts(&twice));
-    assert_true(aborts(&nameless));
-    assert_true(aborts(&long_winded));
-    assert_false(aborts(&fine));
+    assert_true(aborts(&twice, "defined twice"));
+    assert_true(aborts(&nameless, "1 to 63 bytes"));
+    assert_true(aborts(&long_winded, "1 to 63 bytes"));
+    assert_false(aborts(&fine, ""));
+}
+
+/* A call that names it would not say which of two is meant. */
+static void a_group_has_a_name_of_its_own(void **state)
+{
+    static const struct tdm_actor_class taken = {
+        .name = "taken_group", .concurrency_groups = {{"a", 1}, {"default", 2}}};
+    static const struct tdm_actor_class twice = {
+        .name = "group_twice", .concurrency_groups = {{"a", 1}, {"b", 2}, {"a", 3}}};
+    static const struct tdm_actor_class fine = {.name = "fine_groups",
+                                                .concurrency_groups = {{"a", 1}, {"b", 2}}};
+
+    (void)state;
+    assert_true(aborts(&taken, "\"default\" is the group of methods without one"));
+    assert_true(aborts(&twice, "two concurrency groups have one name"));
+    assert_false(aborts(&fine, ""));
 }
 
 int main(void)
@@ -127,6 +151,7 @@ int main(void)
         cmocka_unit_test(the_classes_of_a_program_are_named_without_tandems_own),
         cmocka_unit_test(a_full_class_finds_each_of_its_methods),
         cmocka_unit_test(a_mistaken_class_ends_its_program),
+        cmocka_unit_test(a_group_has_a_name_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
