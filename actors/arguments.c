@@ -178,6 +178,11 @@ struct tdm_bytes tdm__arguments_small(const struct tdm__arguments *arguments)
     return packed.size_bytes <= SMALL_BYTES_MAX ? packed : none;
 }
 
+bool tdm__arguments_pass_on(const struct tdm__arguments *arguments)
+{
+    return arguments->passed.count > 0;
+}
+
 /* ---- the end ---------------------------------------------------------------------------- */
 
 void tdm__arguments_destroy(struct tdm__arguments *arguments)

@@ -23,6 +23,8 @@ void tdm__arguments_destroy(struct tdm__arguments *arguments);
  * others {NULL, 0}.  Borrowed until destroy. */
 struct tdm_bytes tdm__arguments_small(const struct tdm__arguments *arguments);
 
+/* Are there references or handles that others get with them?  Complete once they are packed. */
+bool tdm__arguments_pass_on(const struct tdm__arguments *arguments);
 /* Are all references done? */
 bool tdm__arguments_ready(const struct tdm__arguments *arguments);
 /* The payload and descriptors of the request, once ready; a reference that failed fails it with

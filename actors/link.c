@@ -411,13 +411,25 @@ static void unlink_from_runtime(struct tdm__link *link)
     *place = link->next;
 }
 
+/* The actor may be constructed again, and then wants what it was given. */
+static bool keeps_arguments(const struct tdm__link *link)
+{
+    return link->may_return && link->arguments != NULL &&
+           tdm__arguments_pass_on(link->arguments);
+}
+
+/* With calls under way it stays: their results may be awaited. */
+bool tdm__link_is_unused(const struct tdm__link *link)
+{
+    return link->holders_count == 0 && tdm__traffic_is_idle(link) && !keeps_arguments(link);
+}
+
 void tdm__link_release(struct tdm__link *link)
 {
     TDM_ASSERT(link->holders_count > 0);
     link->holders_count--;
     tdm__handle_settle(link);
-    /* With calls under way it stays: their results may be awaited. */
-    if (link->holders_count == 0 && tdm__traffic_is_idle(link)) {
+    if (tdm__link_is_unused(link)) {
         tdm__link_destroy(link);
     }
 }

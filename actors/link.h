@@ -49,7 +49,7 @@ struct tdm__link {
     struct tdm__timer *again; /* owned; asks once more; NULL until it is needed */
 
     /* In the process that made the actor: what the constructor's arguments refer to stays while
-     * it may run. */
+     * it may run, which is until the actor has ended for one that may return. */
     struct tdm__arguments *arguments; /* owned; or NULL */
     bool owes_arguments;              /* the daemon waits for them: tdm__link_supply() */
     bool may_return;                  /* after its process died */
@@ -85,6 +85,9 @@ tdm_status tdm__link_create(tdm_runtime *runtime, const struct tdm__id *id, cons
 /* The one of that actor, with one more holder; NULL if this process does not know it. */
 struct tdm__link *tdm__link_find(tdm_runtime *runtime, const struct tdm__id *id);
 void tdm__link_release(struct tdm__link *link);
+/* Nobody holds it, no call is under way, and what its actor was constructed with is not needed
+ * again. */
+bool tdm__link_is_unused(const struct tdm__link *link);
 /* For the end of the runtime: fails all its calls and frees it, whoever holds it. */
 void tdm__link_destroy(struct tdm__link *link);
 

@@ -386,7 +386,7 @@ static void let_go_of_idle(tdm_runtime *runtime)
         struct tdm__link *next = link->next;
 
         tdm__handle_settle(link);
-        if (link->holders_count == 0 && tdm__traffic_is_idle(link)) {
+        if (tdm__link_is_unused(link)) {
             tdm__link_destroy(link);
             next = runtime->links; /* others may have gone with it */
         }

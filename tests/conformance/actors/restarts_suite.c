@@ -51,6 +51,49 @@ static void its_constructor_runs_again_with_its_arguments(void **state)
     stage_end(actor);
 }
 
+/* A restarted "holder" reads what its constructor was given, though its creator has no handle
+ * to it any more: one that is detached, or that `boss` has a handle to. */
+static void check_kept_arguments(struct tdm_actor_options options, tdm_actor *boss)
+{
+    tdm_actor *employee = stage_make("tester", NULL, NULL);
+    int64_t employee_pid = stage_pid(employee);
+    tdm_actor *holder;
+    tdm_actor *found;
+    tdm_ref *ref;
+    int64_t pid;
+
+    options.max_restarts = 1;
+    options.name = "keeper";
+    MUST(tdm_put(stage_runtime(), &ref, "i", (int64_t)41));
+    MUST(tdm_actor_create(stage_runtime(), "holder", &options, &holder, "Rh", ref, employee));
+    tdm_ref_release(ref);
+    tdm_actor_destroy(employee);
+    MUST(tdm_actor_wait_ready(holder, PATIENCE_MS));
+    if (boss != NULL) {
+        MUST(tdm_actor_call(boss, "employ", &ref, "h", holder));
+        MUST(stage_status(ref));
+    }
+    tdm_actor_destroy(holder);
+    MUST(tdm_actor_find(stage_runtime(), "keeper", PATIENCE_MS, &found));
+    pid = stage_pid(found);
+    assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
+    assert_true(world_process_ends(pid, PATIENCE_MS));
+    assert_int_equal(stage_int_of_next_life(found, "read"), 41);
+    assert_int_equal(stage_int(stage_call_int(found, "ask", 1)), 1);
+    stage_end(found);
+    assert_true(world_process_ends(employee_pid, PATIENCE_MS)); /* nothing is kept now */
+}
+
+static void its_arguments_stay_when_its_creator_lets_go(void **state)
+{
+    tdm_actor *boss = stage_make("holder", NULL, NULL);
+
+    (void)state;
+    check_kept_arguments((struct tdm_actor_options){.detached = 1}, NULL);
+    check_kept_arguments((struct tdm_actor_options){0}, boss);
+    stage_end(boss);
+}
+
 static void it_returns_as_often_as_it_may(void **state)
 {
     const struct tdm_actor_options options = {.max_restarts = 2, .max_task_retries = -1};
@@ -207,6 +250,7 @@ int conformance_restarts(void)
         cmocka_unit_test(a_restarted_actor_is_the_same_with_a_new_state),
         cmocka_unit_test(a_restart_may_be_asked_for),
         cmocka_unit_test(its_constructor_runs_again_with_its_arguments),
+        cmocka_unit_test(its_arguments_stay_when_its_creator_lets_go),
         cmocka_unit_test(it_returns_as_often_as_it_may),
         cmocka_unit_test(a_call_in_flight_is_lost_with_its_life_unless_it_may_run_twice),
         cmocka_unit_test(calls_made_during_a_restart_wait_for_the_next_life),
