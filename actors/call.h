@@ -36,6 +36,7 @@ struct tdm_call {
     uint64_t sequence;
     uint64_t number; /* no other call of this actor has it: children.h */
     int64_t deadline_ms;
+    int64_t arrived_ms;     /* about */
     tdm_document *document; /* owned */
     const tdm_value *arguments;
     struct tdm__holds holds;        /* the references among them */

@@ -463,6 +463,7 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller
     call->lane = lane;
     call->sequence = tdm__incoming_sequence(incoming);
     call->deadline_ms = tdm__incoming_deadline(incoming);
+    call->arrived_ms = tdm__clock_coarse_ms();
     call->wants_items = tdm__incoming_wants_items(incoming);
     *call_out = call;
     return TDM_OK;
@@ -674,6 +675,19 @@ tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *a
 uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor)
 {
     return executor->waiting_count;
+}
+
+void tdm__executor_each(const struct tdm__executor *executor,
+                        void (*fn)(void *arg, const tdm_call *call), void *arg)
+{
+    const tdm_call *call;
+
+    TAILQ_FOREACH(call, &executor->calls, all_link)
+    {
+        if (!call->answered) {
+            fn(arg, call);
+        }
+    }
 }
 
 const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor)

@@ -48,6 +48,10 @@ uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
 /* And all, by method. */
 const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor);
 
+/* Each that has no answer yet, in the order in which they came. */
+void tdm__executor_each(const struct tdm__executor *executor,
+                        void (*fn)(void *arg, const tdm_call *call), void *arg);
+
 /* The actor is to end.  `drain`: when all that has arrived is done, kept calls included; else
  * when the methods that run have returned, and the other calls fail with TDM_E_ACTOR_DIED. */
 void tdm__executor_end(struct tdm__executor *executor, bool drain);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 
+#include "actors/call_list.h"
 #include "actors/link.h"
 #include "actors/objects/large.h"
 #include "actors/objects/objects.h"
@@ -292,7 +293,7 @@ static tdm_status join_node(tdm_runtime *runtime, const char *address, int64_t t
 
 static void serve_driver(void *arg, struct tdm__incoming *incoming)
 {
-    if (!tdm__objects_serve(arg, incoming)) {
+    if (!tdm__call_list_serve(arg, NULL, incoming) && !tdm__objects_serve(arg, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "this process is a driver, no actor");
     }
 }

@@ -1,5 +1,6 @@
 /* state.c - lists of what is in the cluster, asked of the node and laid out for C. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/call_list.h"
 #include "actors/objects/list.h"
 #include "actors/row.h"
 #include "actors/runtime.h"
@@ -290,6 +291,31 @@ tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         fill_calls(tdm_value_at(rows, i), &calls[i]);
+    }
+    *calls_out = calls;
+    *calls_count_out = tdm_value_count(rows);
+    tell_missing(answer, missing_out);
+    return TDM_OK;
+}
+
+tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
+                              const struct tdm_call_state **calls_out,
+                              uint32_t *calls_count_out, struct tdm_list_missing *missing_out)
+{
+    tdm_document *document;
+    struct list *list;
+    struct filler filler;
+    const tdm_value *answer;
+    const tdm_value *rows;
+    struct tdm_call_state *calls;
+
+    TDM_TRY(ask(runtime, "each call", timeout_ms, &document));
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler));
+    answer = tdm_document_root(document);
+    rows = tdm_value_at(answer, 0);
+    calls = (void *)list->items;
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        tdm__call_row_read(tdm_value_at(rows, i), &calls[i]);
     }
     *calls_out = calls;
     *calls_count_out = tdm_value_count(rows);

@@ -4,6 +4,7 @@
 
 #include "actors/bootstrap.h"
 #include "actors/call.h"
+#include "actors/call_list.h"
 #include "actors/class.h"
 #include "actors/executor.h"
 #include "actors/objects/holds.h"
@@ -86,7 +87,8 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON &&
                serve_observer(worker, incoming)) {
         return;
-    } else if (!tdm__objects_serve(worker->runtime, incoming)) {
+    } else if (!tdm__call_list_serve(worker->runtime, worker->executor, incoming) &&
+               !tdm__objects_serve(worker->runtime, incoming)) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND,
                            "this process is another actor; the address was reused");
     }

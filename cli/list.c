@@ -12,6 +12,7 @@
 
 static struct tdm__option options[] = {{"--json", false, NULL},
                                        {"--live", false, NULL},
+                                       {"--each", false, NULL},
                                        {"--address", true, NULL},
                                        {NULL, false, NULL}};
 
@@ -19,6 +20,7 @@ static struct tdm__option options[] = {{"--json", false, NULL},
 struct wish {
     bool as_json;
     bool live_only;
+    bool each;
 };
 
 enum { ID_SHOWN = 12, CELL_BYTES = 256 };
@@ -230,7 +232,7 @@ static void tell_missing(const struct tdm_list_missing *missing)
         (void)fprintf(stderr, "tandem: %u processes did not answer\n", missing->processes);
     }
     if (missing->rows > 0) {
-        (void)fprintf(stderr, "tandem: %llu objects more, of processes that have over 10,000\n",
+        (void)fprintf(stderr, "tandem: %llu more, of processes that have over 10,000\n",
                       (unsigned long long)missing->rows);
     }
 }
@@ -287,7 +289,56 @@ static void add_calls(struct tdm__table *table, const struct tdm_calls_state *ca
     tdm__table_add(table, "%llu", (unsigned long long)calls->failed);
 }
 
-static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
+static json_t *call_json(const struct tdm_call_state *call)
+{
+    json_t *json = json_pack(
+        "{s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:I}", "caller", call->caller, "caller_name",
+        call->caller_name, "caller_pid", (json_int_t)call->caller_pid, "actor", call->actor,
+        "class_name", call->class_name, "actor_name", call->actor_name, "method", call->method,
+        "state", call->state, "age_ms", (json_int_t)call->age_ms);
+
+    return json != NULL ? json : json_pack("{s:s}", "actor", call->actor); /* not UTF-8 */
+}
+
+static void add_call(struct tdm__table *table, const struct tdm_call_state *call)
+{
+    tdm__table_add(table, "%s", call->caller_name);
+    tdm__table_add_pid(table, call->caller_pid);
+    tdm__table_add(table, "%.*s", (int)ID_SHOWN, call->actor);
+    tdm__table_add(table, "%s", call->class_name);
+    tdm__table_add(table, "%s", call->actor_name);
+    tdm__table_add(table, "%s", call->method);
+    tdm__table_add(table, "%s", call->state);
+    tdm__table_add(table, "%.1f s", (double)call->age_ms / 1000);
+}
+
+static tdm_status list_each_call(tdm_runtime *runtime, const struct wish *wish)
+{
+    static const char *const titles[] = {"CALLER", "PID",   "ACTOR", "CLASS", "NAME",
+                                         "METHOD", "STATE", "AGE",   NULL};
+    const struct tdm_call_state *calls;
+    uint32_t count;
+    struct tdm_list_missing missing;
+    struct tdm__table *table;
+    tdm_status status;
+
+    TDM_TRY(tdm_list_each_call(runtime, TDM__CLUSTER_MS, &calls, &count, &missing));
+    status = tdm__table_create(titles, &table);
+    if (status == TDM_OK) {
+        json_t *array = json_array();
+
+        for (uint32_t i = 0; i < count; i++) {
+            add_call(table, &calls[i]);
+            (void)json_array_append_new(array, call_json(&calls[i]));
+        }
+        show(table, array, wish);
+        tell_missing(&missing);
+    }
+    tdm_list_free(calls);
+    return status;
+}
+
+static tdm_status list_methods(tdm_runtime *runtime, const struct wish *wish)
 {
     static const char *const titles[] = {"ACTOR",   "CLASS",    "NAME",   "METHOD", "WAITING",
                                          "RUNNING", "FINISHED", "FAILED", NULL};
@@ -311,6 +362,11 @@ static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
     }
     tdm_list_free(calls);
     return status;
+}
+
+static tdm_status list_calls(tdm_runtime *runtime, const struct wish *wish)
+{
+    return wish->each ? list_each_call(runtime, wish) : list_methods(runtime, wish);
 }
 
 /* ---- nodes ------------------------------------------------------------------------------ */
@@ -419,7 +475,8 @@ static int run(const struct tdm__words *words)
                  {"nodes", list_nodes},
                  {"groups", list_groups}};
     const struct wish wish = {.as_json = tdm__option_value(words, "--json") != NULL,
-                              .live_only = tdm__option_value(words, "--live") != NULL};
+                              .live_only = tdm__option_value(words, "--live") != NULL,
+                              .each = tdm__option_value(words, "--each") != NULL};
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         tdm_runtime *runtime;
@@ -441,14 +498,15 @@ static int run(const struct tdm__words *words)
 const struct tdm__command tdm__command_list = {
     .name = "list",
     .summary = "list actors, calls, objects, nodes or groups of a running cluster",
-    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--json] [--address "
-            "ADDRESS]\n\n"
+    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each] [--json] "
+            "[--address ADDRESS]\n\n"
             "  actors     all that live, and the last ones that died, with the reason\n"
             "  calls      of the actors that live, by method: how many wait, run, have ended\n"
             "  objects    values that others know, and large ones: where, and who holds them\n"
             "  nodes      with what they have, and how much of it is free\n"
             "  groups     placement groups, a line a bundle\n\n"
             "  --live     without the actors that have died\n"
+            "  --each     each call that has no result yet: whose, where, for how long\n"
             "  --json     one array, for programs; ids and death causes are whole there\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,

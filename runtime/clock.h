@@ -9,6 +9,9 @@
 int64_t tdm__clock_ms(void);
 int64_t tdm__clock_ns(void);
 
+/* The same for a few nanoseconds of time, and some milliseconds late: for ages. */
+int64_t tdm__clock_coarse_ms(void);
+
 /* A point in time on tdm__clock_ms(), or TDM__NEVER. */
 #define TDM__NEVER INT64_MAX
 

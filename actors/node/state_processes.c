@@ -20,9 +20,9 @@ struct collecting {
     uint64_t left_out;
 };
 
-/* ---- objects ---------------------------------------------------------------------------- */
+/* ---- objects, and each call: rows as they are -------------------------------------------- */
 
-static tdm_status add_objects(struct collecting *collecting, const tdm_value *answer)
+static tdm_status add_rows(struct collecting *collecting, const tdm_value *answer)
 {
     const tdm_value *rows;
     uint64_t left_out;
@@ -36,21 +36,20 @@ static tdm_status add_objects(struct collecting *collecting, const tdm_value *an
     return TDM_OK;
 }
 
-static void on_objects(void *arg, const struct tdm__asked_worker *worker,
-                       struct tdm_bytes answer)
+static void on_rows(void *arg, const struct tdm__asked_worker *worker, struct tdm_bytes answer)
 {
     struct collecting *collecting = arg;
     tdm_document *document = NULL;
 
     (void)worker;
     if (tdm_document_parse(answer, &document) != TDM_OK ||
-        add_objects(collecting, tdm_document_root(document)) != TDM_OK) {
+        add_rows(collecting, tdm_document_root(document)) != TDM_OK) {
         collecting->unreadable_count++;
     }
     tdm_document_destroy(document);
 }
 
-/* ---- calls ------------------------------------------------------------------------------ */
+/* ---- calls by method -------------------------------------------------------------------- */
 
 static void write_text(tdm_writer *writer, const char *key, const char *text)
 {
@@ -132,6 +131,16 @@ static void on_done(void *arg, uint32_t silent_count)
     free(collecting);
 }
 
+static tdm_status ask(struct tdm__node *node, const char *kind, struct collecting *collecting)
+{
+    if (strcmp(kind, "calls") == 0) {
+        return tdm__ask_workers(node, "observe.calls", PROCESS_MS, on_calls, on_done,
+                                collecting);
+    }
+    return tdm__ask_processes(node, strcmp(kind, "objects") == 0 ? "object.list" : "call.list",
+                              PROCESS_MS, on_rows, on_done, collecting);
+}
+
 static tdm_status begin(struct tdm__node *node, const char *kind, tdm__state_part_fn *fn,
                         void *arg)
 {
@@ -144,11 +153,7 @@ static tdm_status begin(struct tdm__node *node, const char *kind, tdm__state_par
     *collecting = (struct collecting){.node = node, .fn = fn, .arg = arg};
     status = tdm_writer_create(&collecting->rows);
     if (status == TDM_OK) {
-        status = strcmp(kind, "calls") == 0
-                     ? tdm__ask_workers(node, "observe.calls", PROCESS_MS, on_calls, on_done,
-                                        collecting)
-                     : tdm__ask_processes(node, "object.list", PROCESS_MS, on_objects, on_done,
-                                          collecting);
+        status = ask(node, kind, collecting);
     }
     if (status != TDM_OK) {
         tdm_writer_destroy(collecting->rows);

@@ -175,7 +175,8 @@ static void make_part(struct tdm__node *node, const char *kind, tdm__state_part_
 {
     tdm_writer *writer;
 
-    if (strcmp(kind, "objects") == 0 || strcmp(kind, "calls") == 0) {
+    if (strcmp(kind, "objects") == 0 || strcmp(kind, "calls") == 0 ||
+        strcmp(kind, "each call") == 0) {
         tdm__state_ask_processes(node, kind, fn, arg);
     } else if (tdm_writer_create(&writer) != TDM_OK) {
         fn(arg, TDM_E_NOMEM, (struct tdm_bytes){NULL, 0});
@@ -289,7 +290,7 @@ struct beginning {
 static const struct beginning beginnings[] = {
     {"actors", {"node/*"}, 1, on_node_records}, {"objects", {"node/*"}, 1, on_node_records},
     {"calls", {"node/*"}, 1, on_node_records},  {"nodes", {"node/*", "free/*"}, 2, on_records},
-    {"groups", {"group/*"}, 1, on_records},
+    {"groups", {"group/*"}, 1, on_records},     {"each call", {"node/*"}, 1, on_node_records},
 };
 
 static void serve_list(struct tdm__node *node, struct tdm__incoming *incoming, const char *kind)

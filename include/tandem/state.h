@@ -109,11 +109,29 @@ struct tdm_calls_state {
     uint64_t failed;   /* answered with a failure, or canceled */
 };
 
+/* One call that has no result yet, as the process tells that has it. */
+struct tdm_call_state {
+    const char *caller;      /* id of the actor or driver */
+    const char *caller_name; /* an actor's name or class, a driver's program */
+    int64_t caller_pid;
+    const char *actor; /* id of the one that is called */
+    const char *class_name;
+    const char *actor_name; /* "" for none */
+    const char *method;
+    /* ARGUMENTS  waits for an argument; at its caller also for one of a call in front of it
+     * ACTOR      at its caller: the actor is not there yet, or is looked for
+     * PAUSING    at its caller: it failed, and is made again
+     * QUEUED     at the actor
+     * RUNNING    its method does, or has kept it */
+    const char *state;
+    int64_t age_ms; /* since it was made; at the actor: since it came */
+};
+
 /* What a list lacks. */
 struct tdm_list_missing {
     uint32_t nodes;     /* that did not answer in time */
     uint32_t processes; /* of the others, that did not answer in time */
-    uint64_t rows;      /* a process lists 10,000 objects: how many there are beyond these */
+    uint64_t rows;      /* a process lists 10,000 objects or calls: how many more there are */
 };
 
 /* Those that have died are listed as DEAD while their node remembers them (the last 512).
@@ -134,6 +152,12 @@ TDM_API tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
                                   const struct tdm_calls_state **calls_out,
                                   uint32_t *calls_count_out,
                                   struct tdm_list_missing *missing_out);
+/* Each process tells of its own, and has 1 s for it; a call that is on its way meanwhile may be
+ * told of twice, or not at all.  `missing_out` may be NULL. */
+TDM_API tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
+                                      const struct tdm_call_state **calls_out,
+                                      uint32_t *calls_count_out,
+                                      struct tdm_list_missing *missing_out);
 /* Groups that hold their bundles. */
 TDM_API tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
                                    const struct tdm_group_state **groups_out,

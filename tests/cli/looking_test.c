@@ -4,6 +4,7 @@
 #include "tests/support/actor_world.h"
 
 #include <jansson.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,7 +31,17 @@ static tdm_status speaker_say(tdm_call *call, void *self)
     return TDM_OK;
 }
 
-TDM_ACTOR_CLASS(speaker, .state_bytes = 1, .methods = {{"say", speaker_say}});
+static tdm_status speaker_hang(tdm_call *call, void *self)
+{
+    (void)self;
+    while (tdm_call_is_canceled(call) == 0) {
+        (void)poll(NULL, 0, 5);
+    }
+    return TDM_OK;
+}
+
+TDM_ACTOR_CLASS(speaker, .state_bytes = 1,
+                .methods = {{"say", speaker_say}, {"hang", speaker_hang}});
 
 /* Runs `tandem` with these words; the exit code, and its words in `said`. */
 static int tandem(const char *words)
@@ -268,6 +279,31 @@ static void calls_are_for_people_and_programs(void **state)
     tdm_actor_destroy(actor);
 }
 
+static void each_call_is_for_people_and_programs(void **state)
+{
+    tdm_actor *actor = make_speaker("slow");
+    json_t *rows;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "hang", &ref, ""), TDM_OK);
+    do {
+        assert_int_equal(tandem("list calls --each"), 0);
+    } while (strstr(said, "RUNNING") == NULL);
+    assert_non_null(strstr(said, "CALLER"));
+    assert_int_equal(tandem("list calls --each --json"), 0);
+    rows = json_loads(said, 0, NULL);
+    assert_int_equal(json_array_size(rows), 1);
+    assert_string_equal(
+        json_string_value(json_object_get(json_array_get(rows, 0), "actor_name")), "slow");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 0), "method")),
+                        "hang");
+    json_decref(rows);
+    tdm_ref_release(ref);
+    assert_int_equal(tdm_actor_kill(actor, PATIENCE_MS), TDM_OK);
+    tdm_actor_destroy(actor);
+}
+
 static void logs_are_read_by_name_and_by_id(void **state)
 {
     tdm_actor *actor = make_speaker("talkative");
@@ -356,6 +392,7 @@ int main(void)
         cmocka_unit_test(lists_are_for_people_and_programs),
         cmocka_unit_test(objects_are_for_people_and_programs),
         cmocka_unit_test(calls_are_for_people_and_programs),
+        cmocka_unit_test(each_call_is_for_people_and_programs),
         cmocka_unit_test(logs_are_read_by_name_and_by_id),
         cmocka_unit_test(a_timeline_is_a_trace_of_the_calls),
         cmocka_unit_test(without_a_node_it_says_how_to_name_one),

@@ -23,6 +23,11 @@ int64_t tdm__clock_ns(void)
     return sim.now_ms * 1000000;
 }
 
+int64_t tdm__clock_coarse_ms(void)
+{
+    return sim.now_ms;
+}
+
 int64_t tdm__deadline_in(int64_t timeout_ms)
 {
     return timeout_ms < 0 ? TDM__NEVER : sim.now_ms + timeout_ms;

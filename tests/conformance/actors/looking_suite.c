@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/conformance/actors/stage.h"
 
+#include <unistd.h>
+
 /* The row of this actor; the caller frees `*list_out`. */
 static const struct tdm_actor_state *row_of(tdm_actor *actor,
                                             const struct tdm_actor_state **list_out)
@@ -241,6 +243,67 @@ static void calls_are_listed_by_method_and_state(void **state)
     expect_calls(&calls, 0, 0, 0, 0);
 }
 
+/* How many calls of that actor are in that state; each is told of with what is true. */
+static uint32_t calls_in_state(const char *actor, const char *method, const char *call_state)
+{
+    const struct tdm_call_state *calls;
+    struct tdm_list_missing missing;
+    uint32_t found = 0;
+    uint32_t count;
+
+    MUST(tdm_list_each_call(stage_runtime(), PATIENCE_MS, &calls, &count, &missing));
+    assert_true(missing.nodes == 0 && missing.processes == 0 && missing.rows == 0);
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(calls[i].actor, actor) == 0 && strcmp(calls[i].state, call_state) == 0) {
+            assert_string_equal(calls[i].method, method);
+            assert_int_equal(calls[i].caller_pid, getpid());
+            assert_true(calls[i].age_ms >= 0 && calls[i].age_ms < PATIENCE_MS);
+            found++;
+        }
+    }
+    tdm_list_free(calls);
+    return found;
+}
+
+static void each_call_is_listed_with_its_state(void **state)
+{
+    tdm_actor *crowd = stage_make("grouped_crowd", NULL, NULL);
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_ref *question = stage_call(desk, "ask");
+    struct tdm_actor_info info;
+    tdm_actor *unborn;
+    tdm_ref *refs[5];
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        refs[i] = stage_call_int(crowd, "meet", 3);
+    }
+    while (stage_int(stage_call(crowd, "here")) < 2 ||
+           stage_int(stage_call(desk, "asked")) < 1) {
+    }
+    MUST(tdm_actor_call(crowd, "here", &refs[3], "r", question));
+    MUST(tdm_actor_create(stage_runtime(), "stumbler", NULL, &unborn, "r", question));
+    refs[4] = stage_call(unborn, "runs");
+    tdm_actor_describe(crowd, &info);
+    assert_int_equal(calls_in_state(info.id, "meet", "RUNNING"), 2);
+    assert_int_equal(calls_in_state(info.id, "meet", "QUEUED"), 1);
+    assert_int_equal(calls_in_state(info.id, "here", "ARGUMENTS"), 1);
+    tdm_actor_describe(unborn, &info);
+    assert_int_equal(calls_in_state(info.id, "runs", "ACTOR"), 1);
+    tdm_actor_describe(desk, &info);
+    assert_int_equal(calls_in_state(info.id, "ask", "RUNNING"), 1); /* it keeps it */
+    MUST(stage_status(stage_call_int(desk, "answer", 7)));
+    assert_int_equal(stage_int(refs[4]), 7);
+    assert_int_equal(calls_in_state(info.id, "ask", "RUNNING"), 0);
+    for (int i = 0; i < 4; i++) {
+        tdm_ref_release(refs[i]);
+    }
+    tdm_ref_release(question);
+    stage_end(crowd);
+    stage_end(desk);
+    stage_end(unborn);
+}
+
 static void a_handle_describes_its_actor(void **state)
 {
     const struct tdm_actor_options options = {.name = "known", .num_gpus = 1};
@@ -269,6 +332,7 @@ int conformance_looking(void)
         cmocka_unit_test(nodes_are_listed_with_what_is_free),
         cmocka_unit_test(groups_are_listed_with_their_bundles),
         cmocka_unit_test(calls_are_listed_by_method_and_state),
+        cmocka_unit_test(each_call_is_listed_with_its_state),
         cmocka_unit_test(a_handle_describes_its_actor),
     };
 
