@@ -192,14 +192,10 @@ void tdm__actor_entry_kill_process(struct actor_entry *entry)
 
 void tdm__actor_entry_release(struct actor_entry *entry)
 {
-    if (entry->spec->awaits_arguments) {
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
-                                "its last handle was gone before its constructor's arguments "
-                                "were there");
-        return;
-    }
     entry->released = true;
-    if (entry->state == ACTOR_ALIVE) {
+    if (entry->state == ACTOR_WAITING) {
+        tdm__actor_entry_wait_for_place(entry, "");
+    } else if (entry->state == ACTOR_ALIVE) {
         (void)snprintf(entry->failure, sizeof(entry->failure),
                        "ended in good order: its last handle is gone");
         ask_to_leave(entry, true, DRAIN_MS);

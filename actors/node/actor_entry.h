@@ -133,6 +133,8 @@ void tdm__node_actors_tell_enders(struct tdm__node *node);
 
 /* Looks for a place; then starts it here or hands it to the node that has one. */
 void tdm__actor_entry_place(struct actor_entry *entry);
+/* There is none now; `why` in words, or "".  Removes one that nobody has a handle to. */
+void tdm__actor_entry_wait_for_place(struct actor_entry *entry, const char *why);
 /* Gives back its place and its name; takes those who wait for its end along. */
 void tdm__actor_entry_give_place_back(struct actor_entry *entry);
 /* The same for the place on a lost node, where it is placed anew and has no other yet. */

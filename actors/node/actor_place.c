@@ -225,6 +225,17 @@ static void make_record(struct actor_entry *entry, const struct tdm__reserve_act
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
+void tdm__actor_entry_wait_for_place(struct actor_entry *entry, const char *why)
+{
+    if (entry->released) {
+        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
+                                "its last handle was gone before it had a place");
+        return;
+    }
+    entry->state = ACTOR_WAITING;
+    (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s", why);
+}
+
 static void not_placed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
     bool may_come_free = status == TDM_E_AGAIN || status == TDM_E_STORE ||
@@ -234,9 +245,9 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
     char text[512];
 
     if (may_come_free && !entry->unwanted && !entry->node->stopping) {
-        entry->state = ACTOR_WAITING;
-        (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "it waits: %s", detail);
         tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
+        (void)snprintf(text, sizeof(text), "it waits: %s", detail);
+        tdm__actor_entry_wait_for_place(entry, text);
         return;
     }
     tdm__actor_entry_give_lost_place_back(entry);
@@ -280,15 +291,13 @@ void tdm__actor_entry_place(struct actor_entry *entry)
     struct tdm__reserve_actor request;
 
     if (entry->spec->awaits_arguments) {
-        entry->state = ACTOR_WAITING;
-        (void)snprintf(entry->waits_for, sizeof(entry->waits_for),
-                       "it waits: a reference among its constructor's arguments is not there "
-                       "yet");
+        tdm__actor_entry_wait_for_place(
+            entry, "it waits: a reference among its constructor's arguments is not there yet");
         return;
     }
     make_request(entry, &request);
     if (is_returning(entry, request.name_key)) {
-        entry->state = ACTOR_WAITING;
+        tdm__actor_entry_wait_for_place(entry, "");
         return;
     }
     entry->state = ACTOR_PLACING;

@@ -198,7 +198,8 @@ TDM_API tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms);
 
 /* Lets go of the handle.  With the last handle in the cluster (those that came from
  * tdm_actor_find() do not count) an actor that is not detached ends in good order, after the
- * calls already made; so it does when its creator leaves.  NULL is allowed. */
+ * calls already made; so it does when its creator leaves.  One that still waits for a place is
+ * never constructed then.  NULL is allowed. */
 TDM_API void tdm_actor_destroy(tdm_actor *actor);
 
 struct tdm_actor_info {

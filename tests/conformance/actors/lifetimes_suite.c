@@ -126,6 +126,30 @@ static void one_that_waits_for_resources_can_be_killed(void **state)
     }
 }
 
+/* The employee lives as long as the arguments of the one that waits do. */
+static void one_that_waits_for_resources_ends_with_its_last_handle(void **state)
+{
+    const struct tdm_actor_options all = {.resources = {{"licence", 2}}};
+    tdm_actor *employee = stage_make("tester", NULL, NULL);
+    int64_t employee_pid = stage_pid(employee);
+    tdm_actor *holders[2] = {NULL, NULL};
+    tdm_actor *waiting;
+
+    (void)state;
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        holders[i] = stage_make("tester", &all, NULL);
+    }
+    MUST(tdm_actor_create(stage_runtime(), "tester", &all, &waiting, "h", employee));
+    tdm_actor_destroy(employee);
+    stage_await_state(waiting, "PENDING");
+    assert_int_equal(kill((pid_t)employee_pid, 0), 0);
+    tdm_actor_destroy(waiting);
+    assert_true(world_process_ends(employee_pid, PATIENCE_MS));
+    for (uint32_t i = 0; i < stage_nodes(); i++) {
+        stage_end(holders[i]);
+    }
+}
+
 static void an_actor_may_leave_by_itself(void **state)
 {
     char path[96];
@@ -260,6 +284,7 @@ int conformance_lifetimes(void)
         cmocka_unit_test(a_handle_elsewhere_keeps_it_alive),
         cmocka_unit_test(a_kill_is_at_once_and_for_good),
         cmocka_unit_test(one_that_waits_for_resources_can_be_killed),
+        cmocka_unit_test(one_that_waits_for_resources_ends_with_its_last_handle),
         cmocka_unit_test(an_actor_may_leave_by_itself),
         cmocka_unit_test(children_end_with_their_creator),
         cmocka_unit_test(a_detached_actor_outlives_its_creator_and_handles),
