@@ -130,12 +130,14 @@ static void compact(struct tdm__conn *conn)
     conn->input_end = left;
 }
 
-/* One recvmsg(2): first the rest of the payload that is arriving, then the buffer. */
+/* One recvmsg(2): first the rest of the payload that is arriving, then the buffer.  Padding at
+ * the end of `control` would be room for one more descriptor than take_fds() has: the kernel is
+ * told of CMSG_LEN, not CMSG_SPACE. */
 static tdm_status read_socket(struct tdm__conn *conn)
 {
     union {
         struct cmsghdr header;
-        char bytes[CMSG_SPACE(sizeof(int) * (TDM__RPC_FDS_MAX + 1))];
+        char bytes[CMSG_LEN(sizeof(int) * (TDM__RPC_FDS_MAX + 1))];
     } control;
     struct tdm__incoming *partial = conn->partial;
     size_t wanted = partial != NULL ? partial->frame.payload_bytes - partial->filled_bytes : 0;

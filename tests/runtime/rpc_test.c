@@ -269,6 +269,40 @@ static void queued_descriptors_keep_to_their_frames(void **state)
     }
 }
 
+/* As many as the kernel hands over at once, and then some: a peer of ours never does that, but
+ * whoever does must not end this process. */
+static void more_descriptors_than_a_frame_can_have_end_the_connection(void **state)
+{
+    enum { MANY = 3 * TDM__RPC_FDS_MAX };
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(sizeof(int) * MANY)];
+    } control = {.bytes = {0}};
+    struct iovec byte = {(char[]){'x'}, 1};
+    struct msghdr message = {.msg_iov = &byte,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = sizeof(control.bytes)};
+    int sockets[2];
+    int free_before;
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+    pair_adopt(&pair, sockets[0], sockets[1]);
+    call(pair.conns[0], "echo", &answers[0]);
+    pair_run_until(&pair, &answers[0].count, 1);
+    control.header.cmsg_level = SOL_SOCKET;
+    control.header.cmsg_type = SCM_RIGHTS;
+    control.header.cmsg_len = CMSG_LEN(sizeof(int) * MANY);
+    memset(CMSG_DATA(&control.header), 0, sizeof(int) * MANY); /* stdin, again and again */
+    free_before = lowest_free_fd();
+    assert_int_equal(sendmsg(sockets[0], &message, 0), 1);
+    pair_run_until(&pair, &pair.closed, 1);
+    assert_int_equal(pair.reasons[1], TDM_E_PROTOCOL);
+    assert_non_null(strstr(pair.details[1], "more descriptors"));
+    assert_true(lowest_free_fd() <= free_before);
+}
+
 /* ---- limits ----------------------------------------------------------------------------- */
 
 static void a_call_over_a_limit_is_refused_here(void **state)
@@ -733,6 +767,7 @@ int main(void)
         RPC_TEST(descriptors_go_and_come_back_with_their_own_call),
         RPC_TEST(descriptors_nobody_takes_are_closed),
         RPC_TEST(queued_descriptors_keep_to_their_frames),
+        RPC_TEST(more_descriptors_than_a_frame_can_have_end_the_connection),
         RPC_TEST(a_call_over_a_limit_is_refused_here),
         RPC_TEST(a_reply_over_the_limit_becomes_a_failure),
         RPC_TEST(documents_outlive_the_call_and_the_reply_without_a_copy),
