@@ -5,6 +5,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/signals.h"
+#include "runtime/socket.h"
 
 #include <event2/buffer.h>
 #include <event2/event.h>
@@ -186,11 +187,11 @@ static tdm_status listen_unix(struct tdm__http *http, const char *path)
         return tdm__fail(TDM_E_LIMIT, "the path %s is too long for a socket", path);
     }
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+    TDM_TRY(tdm__socket_make_room(path));
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         return tdm__fail_errno(errno, "socket");
     }
-    (void)unlink(path);
     before = umask(0177);
     bound = bind(fd, (const struct sockaddr *)&address, sizeof(address));
     (void)umask(before);
@@ -211,9 +212,10 @@ static tdm_status split(const char *address, char host[128], char bare[128], cha
     const char *colon = strrchr(address, ':');
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
 
-    if (colon == NULL || length == 0 || length >= 128 || strlen(colon + 1) >= 8 ||
-        colon[1] == '\0' || colon[1 + strspn(colon + 1, "0123456789")] != '\0') {
-        return tdm__fail(TDM_E_INVAL, "\"%s\" is neither HOST:PORT nor unix:/path", address);
+    if (colon == NULL || length == 0 || length >= 128 || !tdm__port_is_valid(colon + 1)) {
+        return tdm__fail(TDM_E_INVAL,
+                         "\"%s\" is neither HOST:PORT, with a port up to 65535, nor unix:/path",
+                         address);
     }
     (void)snprintf(host, 128, "%.*s", (int)length, address);
     if (host[0] == '[' && host[length - 1] == ']') {

@@ -8,9 +8,9 @@
 #include <stddef.h>
 
 /* Answers GET and HEAD, nothing else.  Listens where it is told: "127.0.0.1:9100", "[::1]:0",
- * or "unix:/path" (made 0600).  Over TCP the Host header must name an address (or "localhost",
- * or the host it was told to listen at), so that no page of a browser reaches it under a name
- * of its own. */
+ * or "unix:/path" (made 0600; a stale socket is replaced).  Over TCP the Host header must name
+ * an address (or "localhost", or the host it was told to listen at), so that no page of a
+ * browser reaches it under a name of its own. */
 struct tdm__http;
 
 /* A question to be answered exactly once, now or later, by tdm__http_answer(). */

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/socket.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -53,6 +54,9 @@ static tdm_status parse_tcp(const char *text, struct tdm__address *address)
 
     if (length == 0 || length >= sizeof(host)) {
         return tdm__fail(TDM_E_INVAL, "address tcp:%s: wanted tcp:host:port", text);
+    }
+    if (!tdm__port_is_valid(colon + 1)) {
+        return tdm__fail(TDM_E_INVAL, "address tcp:%s: wanted a port from 0 to 65535", text);
     }
     if (text[0] == '[' && text[length - 1] == ']') {
         text++;

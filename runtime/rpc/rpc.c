@@ -7,6 +7,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/socket.h"
 
 #include <openssl/crypto.h>
 
@@ -177,39 +178,13 @@ static void on_listener(void *arg, int fd, unsigned ready)
     conn->accepted = true;
 }
 
-/* Makes room for the socket's file: removes it if nobody listens there any more. */
-static tdm_status remove_stale(const struct tdm__address *address)
-{
-    const char *path = address->socket.local.sun_path;
-    struct stat file;
-    int fd;
-    int rc;
-
-    if (lstat(path, &file) != 0) {
-        return errno == ENOENT ? TDM_OK : tdm__fail_errno(errno, "lstat %s", path);
-    }
-    if (!S_ISSOCK(file.st_mode)) {
-        return tdm__fail(TDM_E_EXISTS, "%s exists and is no socket", path);
-    }
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return tdm__fail_errno(errno, "socket");
-    }
-    rc = connect(fd, &address->socket.any, address->socket_bytes) == 0 ? 0 : errno;
-    (void)close(fd);
-    if (rc != ECONNREFUSED) {
-        return tdm__fail(TDM_E_EXISTS, "somebody listens at %s", path);
-    }
-    return unlink(path) == 0 ? TDM_OK : tdm__fail_errno(errno, "unlink %s", path);
-}
-
 /* Nobody can connect before listen(), so the file has its mode in time. */
 static tdm_status bind_and_listen(int fd, const struct tdm__address *address, const char *text)
 {
     const int one = 1;
 
     if (address->socket.any.sa_family == AF_UNIX) {
-        TDM_TRY(remove_stale(address));
+        TDM_TRY(tdm__socket_make_room(address->socket.local.sun_path));
     } else {
         (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     }

@@ -199,7 +199,27 @@ static void a_wrong_address_is_told(void **state)
     assert_int_equal(tdm__loop_create(&loop), TDM_OK);
     assert_int_equal(tdm__http_open(loop, "9100", on_request, NULL, &none), TDM_E_INVAL);
     assert_int_equal(tdm__http_open(loop, "127.0.0.1:", on_request, NULL, &none), TDM_E_INVAL);
+    assert_int_equal(tdm__http_open(loop, "127.0.0.1:99999", on_request, NULL, &none),
+                     TDM_E_INVAL);
+    assert_non_null(strstr(tdm_error_detail(), "65535"));
     tdm__loop_destroy(loop);
+}
+
+static void a_file_that_is_no_socket_is_not_replaced(void **state)
+{
+    char path[] = "/tmp/http_test_file.XXXXXX";
+    char address[64];
+    struct tdm__http *none;
+    int fd = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)snprintf(address, sizeof(address), "unix:%s", path);
+    assert_int_equal(tdm__loop_create(&loop), TDM_OK);
+    assert_int_equal(tdm__http_open(loop, address, on_request, NULL, &none), TDM_E_EXISTS);
+    tdm__loop_destroy(loop);
+    assert_int_equal(unlink(path), 0);
 }
 
 int main(void)
@@ -212,6 +232,7 @@ int main(void)
         cmocka_unit_test(a_unix_socket_is_this_users_alone),
         cmocka_unit_test(one_who_does_not_wait_harms_nobody),
         cmocka_unit_test(a_wrong_address_is_told),
+        cmocka_unit_test(a_file_that_is_no_socket_is_not_replaced),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,8 +33,16 @@ static void a_host_of_either_family_is_found_with_its_port(void **state)
 
 static void what_is_no_address_is_refused(void **state)
 {
-    static const char *const wrong[] = {
-        "", "unix:", "tcp:", "tcp:host", "tcp::1", "http://x", "tcp:127.0.0.1:port", "/tmp/x"};
+    static const char *const wrong[] = {"",
+                                        "unix:",
+                                        "tcp:",
+                                        "tcp:host",
+                                        "tcp::1",
+                                        "http://x",
+                                        "tcp:127.0.0.1:port",
+                                        "tcp:127.0.0.1:99999",
+                                        "tcp:127.0.0.1:",
+                                        "/tmp/x"};
     char path[256] = "unix:";
     struct tdm__address parsed;
 
