@@ -391,15 +391,27 @@ void tdm__resources_describe(const struct tdm__resources *resources, struct tdm_
     }
 }
 
+/* A bundle may have no more than a part of a GPU, and nothing of those before it. */
+static void describe_gpus(const struct tdm__pool *pool, struct tdm__text *text)
+{
+    int64_t total = 0;
+
+    for (uint32_t i = 0; i < pool->gpus_count; i++) {
+        if (pool->gpus[i].total > 0) {
+            tdm__text_add(text, "%s%.14g", total == 0 ? ", GPU " : "+",
+                          shown(pool->gpus[i].free));
+            total += pool->gpus[i].total;
+        }
+    }
+    if (total > 0) {
+        tdm__text_add(text, " of %.14g", shown(total));
+    }
+}
+
 void tdm__pool_describe(const struct tdm__pool *pool, struct tdm__text *text)
 {
     tdm__text_add(text, "CPU %.14g of %.14g", shown(pool->cpu.free), shown(pool->cpu.total));
-    for (uint32_t i = 0; i < pool->gpus_count; i++) {
-        tdm__text_add(text, "%s%.14g", i == 0 ? ", GPU " : "+", shown(pool->gpus[i].free));
-    }
-    if (pool->gpus_count > 0) {
-        tdm__text_add(text, " of %u", pool->gpus_count);
-    }
+    describe_gpus(pool, text);
     for (uint32_t i = 0; i < TDM__CUSTOM_RESOURCES_MAX && pool->custom[i].name[0] != '\0';
          i++) {
         tdm__text_add(text, ", %s %.14g of %.14g", pool->custom[i].name,

@@ -312,6 +312,23 @@ static void pools_and_requests_are_told_in_words(void **state)
     assert_string_equal(bytes, "CPU 6 o");
 }
 
+static void a_bundles_words_tell_what_it_has_and_no_more(void **state)
+{
+    const struct tdm__grant grant = {
+        .gpus_count = 1, .gpu_indices = {3}, .gpu_amount = TDM__RESOURCE_ONE / 2};
+    struct tdm__resources wanted = {.gpu = TDM__RESOURCE_ONE / 4};
+    struct tdm__grant taken;
+    struct tdm__pool pool;
+    char bytes[128];
+    struct tdm__text text = tdm__text_in(bytes, sizeof(bytes));
+
+    (void)state;
+    tdm__pool_of_grant(&pool, &grant);
+    assert_true(tdm__pool_take(&pool, &wanted, &taken));
+    tdm__pool_describe(&pool, &text);
+    assert_string_equal(bytes, "CPU 0 of 0, GPU 0.25 of 0.5");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +346,7 @@ int main(void)
         cmocka_unit_test(taking_and_giving_back_restores_exactly),
         cmocka_unit_test(a_node_has_whole_gpus_up_to_the_limit),
         cmocka_unit_test(pools_and_requests_are_told_in_words),
+        cmocka_unit_test(a_bundles_words_tell_what_it_has_and_no_more),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
