@@ -15,11 +15,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Closes `fd`. */
+static tdm_status write_token(int fd, const uint8_t token[TDM__TOKEN_BYTES], const char *path)
+{
+    ssize_t written = write(fd, token, TDM__TOKEN_BYTES);
+    int error_number = written < 0 ? errno : ENOSPC; /* a part of it: there was no more room */
+
+    if (close(fd) < 0 && written == TDM__TOKEN_BYTES) {
+        error_number = errno;
+        written = -1;
+    }
+    return written == TDM__TOKEN_BYTES
+               ? TDM_OK
+               : tdm__fail_errno(error_number, "writing the token file %s", path);
+}
+
 tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES])
 {
     uint8_t token[TDM__TOKEN_BYTES];
+    tdm_status status;
     int fd;
-    ssize_t written;
 
     if (RAND_bytes(token, sizeof(token)) != 1) {
         return tdm__fail(TDM_E_IO, "RAND_bytes: no randomness from the system");
@@ -31,9 +46,10 @@ tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
     if (fd < 0) {
         return tdm__fail_errno(errno, "token file %s", path);
     }
-    written = write(fd, token, sizeof(token));
-    if (close(fd) < 0 || written != (ssize_t)sizeof(token)) {
-        return tdm__fail_errno(errno, "writing the token file %s", path);
+    status = write_token(fd, token, path);
+    if (status != TDM_OK) {
+        (void)unlink(path); /* else the next one would take it for a token */
+        return status;
     }
     memcpy(token_out, token, sizeof(token));
     return TDM_OK;

@@ -3,12 +3,14 @@
 #include "runtime/token.h"
 
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +60,26 @@ static void a_token_of_another_length_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "/no/such/token"));
 }
 
+/* As on a full disk: what was begun must not be found as a token by the next. */
+static void a_token_that_cannot_be_written_leaves_no_file(void **state)
+{
+    struct rlimit before;
+    uint8_t token[TDM__TOKEN_BYTES];
+    char other[96];
+    tdm_status status;
+
+    (void)state;
+    (void)snprintf(other, sizeof(other), "%s/other", directory);
+    assert_true(signal(SIGXFSZ, SIG_IGN) != SIG_ERR);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, before.rlim_max}), 0);
+    status = tdm__token_make(other, token);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(status, TDM_E_IO);
+    assert_non_null(strstr(tdm_error_detail(), "File too large"));
+    assert_int_equal(access(other, F_OK), -1);
+}
+
 static void an_address_leads_to_its_token(void **state)
 {
     uint8_t token[TDM__TOKEN_BYTES];
@@ -82,6 +104,7 @@ int main(void)
         cmocka_unit_test(a_token_is_read_as_it_was_made),
         cmocka_unit_test(a_token_that_others_may_read_is_refused),
         cmocka_unit_test(a_token_of_another_length_is_refused),
+        cmocka_unit_test(a_token_that_cannot_be_written_leaves_no_file),
         cmocka_unit_test(an_address_leads_to_its_token),
     };
     int failed;
