@@ -25,7 +25,9 @@
 
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
-static const char hello_magic[8] = "TDMRPC\1"; /* the last byte but one is the version */
+/* Every hello of every version begins with these 8 bytes: the last but one is the version. */
+static const char hello_magic[8] = "TDMRPC\1";
+enum { VERSION_AT = 6 };
 
 struct wire_hello {
     char magic[8];
@@ -80,6 +82,30 @@ static bool name_is_valid(const char name[64])
     return length < 64;
 }
 
+static bool is_of_another_version(const struct handshake *handshake)
+{
+    return memcmp(handshake->input, hello_magic, VERSION_AT) == 0 &&
+           handshake->input[VERSION_AT] != (uint8_t)hello_magic[VERSION_AT];
+}
+
+/* As soon as it is there: a peer of another version may send no more than its hello. */
+static tdm_status check_magic(const struct tdm__conn *conn)
+{
+    const struct handshake *handshake = conn->handshake;
+
+    if (is_of_another_version(handshake)) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "%s speaks version %u of the protocol, this process version %u: "
+                         "install the same Tandem for both",
+                         conn->label, handshake->input[VERSION_AT],
+                         (unsigned)hello_magic[VERSION_AT]);
+    }
+    if (memcmp(handshake->input, hello_magic, sizeof(hello_magic)) != 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "%s does not speak Tandem's protocol", conn->label);
+    }
+    return TDM_OK;
+}
+
 static tdm_status read_hello(struct tdm__conn *conn, struct tdm__identity *peer_out)
 {
     static const uint8_t zero[6];
@@ -87,9 +113,6 @@ static tdm_status read_hello(struct tdm__conn *conn, struct tdm__identity *peer_
 
     memcpy(&conn->handshake->theirs, conn->handshake->input, HELLO_BYTES);
     memcpy(&wire, conn->handshake->input, sizeof(wire));
-    if (memcmp(wire.magic, hello_magic, sizeof(wire.magic)) != 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "%s speaks another protocol or version", conn->label);
-    }
     if (wire.role == role_of(conn) || wire.role < ROLE_CLIENT || wire.role > ROLE_SERVER ||
         wire.kind < TDM__PEER_DRIVER || wire.kind > TDM__PEER_TOOL ||
         memcmp(wire.reserved, zero, sizeof(zero)) != 0 || !name_is_valid(wire.name)) {
@@ -202,6 +225,15 @@ static tdm_status check_proof(struct tdm__conn *conn)
     return open_up(conn, &peer);
 }
 
+/* A client of another version gets our hello all the same, so that it can say both. */
+static tdm_status check_peer_version(const struct tdm__conn *conn)
+{
+    if (conn->server && is_of_another_version(conn->handshake)) {
+        (void)send_all(conn, conn->handshake->ours.bytes, HELLO_BYTES);
+    }
+    return check_magic(conn);
+}
+
 tdm_status tdm__handshake_start(struct tdm__conn *conn)
 {
     conn->state = CONN_HANDSHAKE;
@@ -232,6 +264,9 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
                          conn->label);
     }
     handshake->input_bytes += (uint32_t)received;
+    if (handshake->input_bytes >= sizeof(hello_magic)) {
+        TDM_TRY(check_peer_version(conn));
+    }
     if (handshake->input_bytes < handshake->wanted_bytes) {
         return TDM_OK;
     }

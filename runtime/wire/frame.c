@@ -142,7 +142,10 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
         return wrong("magic", le32toh(wire.magic));
     }
     if (wire.version != VERSION) {
-        return wrong("version", wire.version);
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "frame header: version %u, this process speaks %d: install the same "
+                         "Tandem for both",
+                         wire.version, VERSION);
     }
     if ((le32toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
         return wrong("flags", le32toh(wire.flags));

@@ -238,13 +238,54 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(6, 2);     /* version */
     expect_wrong_hello(8, 2);     /* a server connects */
     expect_wrong_hello(8, 0);     /* no role */
     expect_wrong_hello(9, 0);     /* no kind */
     expect_wrong_hello(9, 9);     /* unknown kind */
     expect_wrong_hello(10, 1);    /* reserved */
     expect_wrong_hello(88, '\n'); /* name */
+}
+
+/* A hello of the next version. */
+static void make_foreign_hello(uint8_t hello[HELLO_BYTES], uint8_t role)
+{
+    memset(hello, 0, HELLO_BYTES);
+    memcpy(hello, "TDMRPC\2", 8);
+    hello[8] = role;
+    hello[9] = TDM__PEER_DRIVER;
+}
+
+static void a_client_of_another_version_is_told_ours(void **state)
+{
+    uint8_t hello[HELLO_BYTES];
+    int fd = connect_raw();
+
+    (void)state;
+    make_foreign_hello(hello, 1);
+    assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
+    pair_run_for(&pair, 10);
+    assert_true(recv(fd, hello, sizeof(hello), 0) == HELLO_BYTES);
+    assert_memory_equal(hello, "TDMRPC\1", 8);
+    expect_end(fd);
+}
+
+static void a_server_of_another_version_is_named_with_both(void **state)
+{
+    uint8_t hello[HELLO_BYTES];
+    struct tdm__conn *conn;
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    assert_int_equal(tdm__rpc_adopt(pair.rpcs[0], fds[0], false, &conn), TDM_OK);
+    tdm__conn_on_closed(conn, note_end, NULL);
+    make_foreign_hello(hello, 2);
+    assert_int_equal(write(fds[1], hello, sizeof(hello)), sizeof(hello));
+    pair_run_until(&pair, &pair.closed, 1);
+    assert_int_equal(pair.reasons[0], TDM_E_PROTOCOL);
+    assert_non_null(strstr(pair.details[0], "version 2"));
+    assert_non_null(strstr(pair.details[0], "version 1"));
+    (void)close(fds[1]);
 }
 
 static void a_silent_stranger_is_dropped_after_the_limit(void **state)
@@ -313,6 +354,8 @@ int main(void)
         HANDSHAKE_TEST(a_stranger_with_a_good_hello_is_dropped_at_the_proof),
         HANDSHAKE_TEST(a_reflected_proof_is_refused),
         HANDSHAKE_TEST(every_wrong_field_of_a_hello_is_refused),
+        HANDSHAKE_TEST(a_client_of_another_version_is_told_ours),
+        HANDSHAKE_TEST(a_server_of_another_version_is_named_with_both),
         HANDSHAKE_TEST(a_silent_stranger_is_dropped_after_the_limit),
         HANDSHAKE_TEST(tcp_works_and_tells_its_port),
         HANDSHAKE_TEST(an_address_where_nobody_listens_fails),
