@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* What it has answered it has written to its file, so nothing is lost when it is killed.  (With
@@ -35,7 +36,8 @@ enum {
     BACK_OFF_MS_MAX = 1000,
     LIVED_WELL_MS = 10000, /* after so long a life the back-off starts anew */
     DEATHS_MAX_AT_START = 3,
-    URL_BYTES = 128
+    URL_BYTES = 128,
+    LOG_TAIL_BYTES = 1024
 };
 
 struct tdm__redis_embedded {
@@ -52,7 +54,7 @@ struct tdm__redis_embedded {
     int64_t started_ms;
     int64_t back_off_ms;
     uint32_t deaths;
-    char last_words[64];
+    char last_words[320]; /* how the last one ended, and why in its own words */
 };
 
 static void on_end(void *arg, int fd, unsigned ready);
@@ -118,6 +120,52 @@ static void start_later(struct tdm__redis_embedded *server)
     }
 }
 
+/* The end of its log; the directory may be gone before anybody looks into it. */
+static void read_log_tail(const struct tdm__redis_embedded *server, char tail[LOG_TAIL_BYTES])
+{
+    char path[PATH_MAX + 16];
+    ssize_t got = -1;
+    int fd;
+
+    (void)snprintf(path, sizeof(path), "%s/redis.log", server->directory);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)lseek(fd, -(off_t)(LOG_TAIL_BYTES - 1), SEEK_END); /* fails where it is shorter */
+        got = read(fd, tail, LOG_TAIL_BYTES - 1);
+        (void)close(fd);
+    }
+    tail[got > 0 ? got : 0] = '\0';
+}
+
+/* What the last line says if it is a warning, "PID:M DATE # why"; else NULL. */
+static const char *last_warning(char *text)
+{
+    size_t length = strlen(text);
+    const char *line;
+    const char *why;
+
+    if (length > 0 && text[length - 1] == '\n') {
+        text[length - 1] = '\0';
+    }
+    line = strrchr(text, '\n');
+    why = strstr(line == NULL ? text : line, " # ");
+    return why == NULL ? NULL : why + strlen(" # ");
+}
+
+/* One that gives up says why; one that was killed could not. */
+static void note_last_words(struct tdm__redis_embedded *server, int wait_status)
+{
+    char tail[LOG_TAIL_BYTES];
+    const char *why;
+    char how[64];
+
+    (void)tdm__wait_status_text(wait_status, how, sizeof(how));
+    read_log_tail(server, tail);
+    why = WIFEXITED(wait_status) ? last_warning(tail) : NULL;
+    (void)snprintf(server->last_words, sizeof(server->last_words), "%s%s%.200s", how,
+                   why == NULL ? "" : ": ", why == NULL ? "" : why);
+}
+
 static void on_end(void *arg, int fd, unsigned ready)
 {
     struct tdm__redis_embedded *server = arg;
@@ -133,7 +181,7 @@ static void on_end(void *arg, int fd, unsigned ready)
     tdm__process_forget(&server->process);
     server->alive = false;
     server->deaths++;
-    (void)tdm__wait_status_text(wait_status, server->last_words, sizeof(server->last_words));
+    note_last_words(server, wait_status);
     if (!server->stopping) {
         tdm__log(TDM__ERROR, "redis", "%s ended: %s; see %s/redis.log", LINK_NAME,
                  server->last_words, server->directory);

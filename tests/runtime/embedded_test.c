@@ -175,7 +175,8 @@ static void a_server_that_cannot_run_is_a_failure_with_its_last_words(void **sta
     assert_non_null(file);
     (void)fclose(file);
     assert_int_equal(tdm__redis_embedded_start(loop, directory, &server), TDM_E_STORE);
-    assert_non_null(strstr(tdm_error_detail(), "exit code 1"));
+    assert_non_null(
+        strstr(tdm_error_detail(), "exit code 1: Can't open or create append-only"));
 }
 
 #define EMBEDDED_TEST(name)                                                                    \
