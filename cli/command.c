@@ -6,19 +6,32 @@
 #include "runtime/error.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { KNOWN_MAX = 32 };
 
-static int refuse(const char *what, const char *word, const char *near)
+int tdm__words_refused(const char *command, const char *format, ...)
 {
-    (void)fprintf(stderr, "tandem: %s \"%s\"", what, word);
-    if (near != NULL) {
-        (void)fprintf(stderr, "; did you mean %s?", near);
-    }
-    (void)fputs("\nsee: tandem --help\n", stderr);
+    va_list args;
+
+    va_start(args, format);
+    (void)fputs("tandem: ", stderr);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fprintf(stderr, "\nsee: tandem %s%s--help\n", command == NULL ? "" : command,
+                  command == NULL ? "" : " ");
     return TDM__EXIT_USAGE;
+}
+
+/* `near`: what may have been meant, or NULL. */
+static int refuse_unknown(const char *command, const char *what, const char *word,
+                          const char *near)
+{
+    return near == NULL ? tdm__words_refused(command, "unknown %s \"%s\"", what, word)
+                        : tdm__words_refused(command, "unknown %s \"%s\"; did you mean %s?",
+                                             what, word, near);
 }
 
 int tdm__command_failed(tdm_status status)
@@ -50,7 +63,7 @@ static int refuse_option(const struct tdm__command *command, const char *word)
          option->name != NULL && count < KNOWN_MAX; option++) {
         known[count++] = option->name;
     }
-    return refuse("unknown option", word, tdm__nearest(word, known, count));
+    return refuse_unknown(command->name, "option", word, tdm__nearest(word, known, count));
 }
 
 /* `*index` is at an option's word, and stays at its last word. */
@@ -65,7 +78,7 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
             continue;
         }
         if (!option->wants_value && equals != NULL) {
-            return refuse("no value is wanted in", word, NULL);
+            return tdm__words_refused(command->name, "no value is wanted in \"%s\"", word);
         }
         if (!option->wants_value) {
             option->value = option->name;
@@ -73,8 +86,10 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
             option->value = equals + 1;
         } else if (*index + 1 < argc) {
             option->value = argv[++*index];
-        } else {
-            return refuse("a value is missing after", word, NULL);
+        }
+        if (option->value == NULL || option->value[0] == '\0') {
+            return tdm__words_refused(command->name, "a value is missing after \"%s\"",
+                                      option->name);
         }
         return TDM__EXIT_DONE;
     }
@@ -94,13 +109,12 @@ static int sort_words(const struct tdm__command *command, int argc, char **argv,
         } else if (words->rest_count < command->rest_max) {
             words->rest[words->rest_count++] = argv[i];
         } else {
-            return refuse("one word too many:", argv[i], NULL);
+            return tdm__words_refused(command->name, "one word too many: \"%s\"", argv[i]);
         }
     }
     if (words->rest_count < command->rest_min) {
-        (void)fprintf(stderr, "tandem: %s wants more words\n\n%s", command->name,
-                      command->help);
-        return TDM__EXIT_USAGE;
+        return tdm__words_refused(command->name, "%s wants more words\n%.*s", command->name,
+                                  (int)strcspn(command->help, "\n"), command->help);
     }
     return TDM__EXIT_DONE;
 }
@@ -167,7 +181,7 @@ static int refuse_command(const struct tdm__command *const *commands, uint32_t c
     for (; count < commands_count && count < KNOWN_MAX; count++) {
         known[count] = commands[count]->name;
     }
-    return refuse("unknown command", word, tdm__nearest(word, known, count));
+    return refuse_unknown(NULL, "command", word, tdm__nearest(word, known, count));
 }
 
 int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
@@ -176,8 +190,7 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
     const char *word = argc < 2 ? "" : argv[1];
 
     if (argc < 2) {
-        (void)fputs("tandem: a command is missing\nsee: tandem --help\n", stderr);
-        return TDM__EXIT_USAGE;
+        return tdm__words_refused(NULL, "a command is missing");
     }
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
         print_help(commands, commands_count);

@@ -55,5 +55,9 @@ int tdm__command_main(const struct tdm__command *const *commands, uint32_t comma
 const char *tdm__option_value(const struct tdm__words *words, const char *name);
 /* Prints "tandem: …" for a failed status and gives the exit code. */
 int tdm__command_failed(tdm_status status);
+/* Prints "tandem: …" for words that `command` (NULL: none) does not take, and where to read
+ * about them; gives the exit code. */
+__attribute__((format(printf, 2, 3))) int tdm__words_refused(const char *command,
+                                                             const char *format, ...);
 
 #endif

@@ -41,7 +41,9 @@ static void print_help(void)
         "  --private          end with the process at the other end of descriptor 3\n");
 }
 
-static bool read_number(const char *name, const char *text, uint64_t max, uint64_t *number_out)
+/* `source`, here and below: the option or the variable that says it. */
+static bool read_number(const char *source, const char *text, uint64_t max,
+                        uint64_t *number_out)
 {
     char *end;
     unsigned long long number;
@@ -49,7 +51,7 @@ static bool read_number(const char *name, const char *text, uint64_t max, uint64
     errno = 0;
     number = strtoull(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || text[0] == '-' || number > max) {
-        (void)fprintf(stderr, "tandemd: --%s wants a number from 0 to %llu, not \"%s\"\n", name,
+        (void)fprintf(stderr, "tandemd: %s wants a number from 0 to %llu, not \"%s\"\n", source,
                       (unsigned long long)max, text);
         return false;
     }
@@ -57,11 +59,11 @@ static bool read_number(const char *name, const char *text, uint64_t max, uint64
     return true;
 }
 
-static bool read_count(const char *name, const char *text, uint32_t max, uint32_t *count_out)
+static bool read_count(const char *source, const char *text, uint32_t max, uint32_t *count_out)
 {
     uint64_t number;
 
-    if (!read_number(name, text, max, &number)) {
+    if (!read_number(source, text, max, &number)) {
         return false;
     }
     *count_out = (uint32_t)number;
@@ -69,7 +71,8 @@ static bool read_count(const char *name, const char *text, uint32_t max, uint32_
 }
 
 /* "NAME=N"; `text` has at least `length` bytes. */
-static bool read_resource(const char *text, size_t length, struct tdm__resources *resources)
+static bool read_resource(const char *source, const char *text, size_t length,
+                          struct tdm__resources *resources)
 {
     char word[128];
     char *equals;
@@ -79,19 +82,19 @@ static bool read_resource(const char *text, size_t length, struct tdm__resources
     (void)snprintf(word, sizeof(word), "%.*s", (int)length, text);
     equals = strchr(word, '=');
     if (equals == NULL) {
-        (void)fprintf(stderr, "tandemd: --resource wants NAME=N, not \"%s\"\n", word);
+        (void)fprintf(stderr, "tandemd: %s wants NAME=N, not \"%s\"\n", source, word);
         return false;
     }
     *equals = '\0';
     amount = strtod(equals + 1, &end);
     if (end == equals + 1 || *end != '\0' || strcmp(word, "CPU") == 0 ||
         strcmp(word, "GPU") == 0) {
-        (void)fprintf(stderr, "tandemd: --resource %s: \"%s\" is no amount of it\n", word,
+        (void)fprintf(stderr, "tandemd: %s %s: \"%s\" is no amount of it\n", source, word,
                       equals + 1);
         return false;
     }
     if (tdm__resources_add(resources, word, amount) != TDM_OK) {
-        (void)fprintf(stderr, "tandemd: --resource %s: %s\n", word, tdm_error_detail());
+        (void)fprintf(stderr, "tandemd: %s %s: %s\n", source, word, tdm_error_detail());
         return false;
     }
     return true;
@@ -115,17 +118,17 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
 }
 
 /* "SEED,N" */
-static bool read_faults(char *text, struct cli_daemon_options *options)
+static bool read_faults(const char *source, char *text, struct cli_daemon_options *options)
 {
     char *comma = strchr(text, ',');
 
     if (comma == NULL) {
-        (void)fprintf(stderr, "tandemd: --store-faults wants SEED,N, not \"%s\"\n", text);
+        (void)fprintf(stderr, "tandemd: %s wants SEED,N, not \"%s\"\n", source, text);
         return false;
     }
     *comma = '\0';
-    return read_number("store-faults", text, UINT64_MAX, &options->fault_seed) &&
-           read_count("store-faults", comma + 1, 1000000, &options->fault_one_in);
+    return read_number(source, text, UINT64_MAX, &options->fault_seed) &&
+           read_count(source, comma + 1, 1000000, &options->fault_one_in);
 }
 
 /* TANDEM_RESOURCES: "disk=2,licence=1". */
@@ -134,7 +137,7 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     while (text != NULL && *text != '\0') {
         size_t length = strcspn(text, ",");
 
-        if (!read_resource(text, length, resources)) {
+        if (!read_resource("TANDEM_RESOURCES", text, length, resources)) {
             return false;
         }
         text += length + (text[length] == ',' ? 1 : 0);
@@ -150,9 +153,9 @@ static bool read_health(struct cli_daemon_options *options)
     char text[64];
 
     (void)snprintf(text, sizeof(text), "%s", faults == NULL ? "" : faults);
-    return (faults == NULL || read_faults(text, options)) &&
-           (health == NULL ||
-            read_count("health-timeout-ms", health, INT32_MAX, &options->health_timeout_ms));
+    return (faults == NULL || read_faults("TANDEM_STORE_FAULTS", text, options)) &&
+           (health == NULL || read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX,
+                                         &options->health_timeout_ms));
 }
 
 /* TANDEM_GPUS, TANDEM_GPU_BYTES and TANDEM_RESOURCES stand in for options that are not given.
@@ -168,14 +171,16 @@ static bool read_environment(struct cli_daemon_options *options)
 
     options->device = device != NULL && device[0] != '\0' ? device : options->device;
     return read_resources(resources, &options->resources) && read_health(options) &&
-           (gpus == NULL || read_count("gpus", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
+           (gpus == NULL ||
+            read_count("TANDEM_GPUS", gpus, TDM__NODE_GPUS_MAX, &options->gpus)) &&
            (bytes == NULL ||
-            read_number("gpu-bytes", bytes, UINT64_MAX, &options->gpu_bytes)) &&
-           (store == NULL || read_number("object-store-bytes", store, UINT64_MAX >> 1,
+            read_number("TANDEM_GPU_BYTES", bytes, UINT64_MAX, &options->gpu_bytes)) &&
+           (store == NULL || read_number("TANDEM_OBJECT_STORE_BYTES", store, UINT64_MAX >> 1,
                                          &options->object_store_bytes));
 }
 
-static bool read_option(int letter, struct cli_daemon_options *options)
+/* `word`: the one that was read, for complaints. */
+static bool read_option(int letter, const char *word, struct cli_daemon_options *options)
 {
     switch (letter) {
     case 'p':
@@ -203,34 +208,39 @@ static bool read_option(int letter, struct cli_daemon_options *options)
         (void)snprintf(options->name, sizeof(options->name), "%s", optarg);
         return true;
     case 'P':
-        return read_count("port", optarg, 65535, &options->port);
+        return read_count("--port", optarg, 65535, &options->port);
     case 'C':
-        return read_count("cpus", optarg, 100000, &options->cpus);
+        return read_count("--cpus", optarg, 100000, &options->cpus);
     case 'D':
         options->device = optarg;
         return true;
     case 'G':
-        return read_count("gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
+        return read_count("--gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
     case 'B':
-        return read_number("gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
+        return read_number("--gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
     case 'R':
-        return read_resource(optarg, strlen(optarg), &options->resources);
+        return read_resource("--resource", optarg, strlen(optarg), &options->resources);
     case 'M':
-        return read_number("memory-bytes", optarg, UINT64_MAX >> 20, &options->memory_bytes);
+        return read_number("--memory-bytes", optarg, UINT64_MAX >> 20, &options->memory_bytes);
     case 'S':
-        return read_number("object-store-bytes", optarg, UINT64_MAX >> 1,
+        return read_number("--object-store-bytes", optarg, UINT64_MAX >> 1,
                            &options->object_store_bytes);
     case 'L':
         return read_labels(optarg, &options->labels);
     case 'H':
-        return read_count("health-timeout-ms", optarg, INT32_MAX, &options->health_timeout_ms);
+        return read_count("--health-timeout-ms", optarg, INT32_MAX,
+                          &options->health_timeout_ms);
     case 'F':
-        return read_faults(optarg, options);
+        return read_faults("--store-faults", optarg, options);
     case 'h':
         print_help();
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
+    case ':':
+        (void)fprintf(stderr, "tandemd: a value is missing after \"%s\"; see tandemd --help\n",
+                      word);
+        return false;
     default:
-        (void)fprintf(stderr, "tandemd: see tandemd --help\n");
+        (void)fprintf(stderr, "tandemd: unknown option \"%s\"; see tandemd --help\n", word);
         return false;
     }
 }
@@ -246,6 +256,10 @@ static bool check(const struct cli_daemon_options *options)
     }
     if (options->name[0] == '\0') {
         (void)fprintf(stderr, "tandemd: --name is empty\n");
+        return false;
+    }
+    if (options->port != 0 && options->listen_host == NULL) {
+        (void)fprintf(stderr, "tandemd: --port %u goes with --listen HOST\n", options->port);
         return false;
     }
     return true;
@@ -277,7 +291,8 @@ static int next_letter(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
 
-    return getopt_long(argc, argv, "", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
+    opterr = 0; /* the complaints are ours; ":" tells a missing value from an unknown word */
+    return getopt_long(argc, argv, ":", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
 }
 
 static uint64_t tenths_of_memory(uint32_t tenths)
@@ -306,7 +321,7 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
         return false;
     }
     while ((letter = next_letter(argc, argv)) != -1) {
-        if (!read_option(letter, &options)) {
+        if (!read_option(letter, argv[optind - 1], &options)) {
             return false;
         }
     }

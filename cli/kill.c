@@ -65,20 +65,37 @@ static tdm_status end(tdm_runtime *runtime, const struct tdm_actor_state *actor)
     return status;
 }
 
+/* Named twice, by its name and by its id? */
+static bool is_among(const struct tdm_actor_state *const *chosen, uint32_t count,
+                     const struct tdm_actor_state *actor)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (chosen[i] == actor) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tdm_status end_all(tdm_runtime *runtime, const struct tdm__words *words)
 {
     const struct tdm_actor_state *actors;
     const struct tdm_actor_state *chosen[TDM__WORDS_MAX];
+    uint32_t chosen_count = 0;
     uint32_t count;
     tdm_status status = TDM_OK;
 
     TDM_TRY(tdm_list_actors(runtime, TDM__CLUSTER_MS, &actors, &count, NULL));
     for (uint32_t i = 0; status == TDM_OK && i < words->rest_count; i++) {
-        chosen[i] =
+        const struct tdm_actor_state *actor =
             choose(actors, count, words->rest[i]); /* all of them, before one is killed */
-        status = chosen[i] == NULL ? TDM_E_INVAL : TDM_OK;
+
+        status = actor == NULL ? TDM_E_INVAL : TDM_OK;
+        if (actor != NULL && !is_among(chosen, chosen_count, actor)) {
+            chosen[chosen_count++] = actor;
+        }
     }
-    for (uint32_t i = 0; status == TDM_OK && i < words->rest_count; i++) {
+    for (uint32_t i = 0; status == TDM_OK && i < chosen_count; i++) {
         status = end(runtime, chosen[i]);
     }
     tdm_list_free(actors);

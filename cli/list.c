@@ -489,10 +489,9 @@ static int run(const struct tdm__words *words)
         return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
     }
-    (void)fprintf(
-        stderr, "tandem: there is no list of \"%s\": actors, calls, objects, nodes or groups\n",
+    return tdm__words_refused(
+        "list", "there is no list of \"%s\": actors, calls, objects, nodes or groups",
         words->rest[0]);
-    return TDM__EXIT_USAGE;
 }
 
 const struct tdm__command tdm__command_list = {

@@ -160,12 +160,10 @@ static int run(const struct tdm__words *words)
     tdm_status status;
 
     if ((words->rest_count == 0) == (tdm__option_value(words, "--node") == NULL)) {
-        (void)fputs("tandem: logs of whom? one actor, or --node\n", stderr);
-        return TDM__EXIT_USAGE;
+        return tdm__words_refused("logs", "logs of whom? one actor, or --node");
     }
     if (tail != NULL && !is_number(tail)) {
-        (void)fprintf(stderr, "tandem: --tail wants a number of lines, not \"%s\"\n", tail);
-        return TDM__EXIT_USAGE;
+        return tdm__words_refused("logs", "--tail wants a number of lines, not \"%s\"", tail);
     }
     status = tdm__cluster_join(words, &runtime);
     return status == TDM_OK ? tdm__cluster_leave(runtime, show(runtime, words))

@@ -5,6 +5,7 @@
 #include "runtime/error.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -128,6 +129,20 @@ static void print_text(struct line *line, const char *text)
     }
 }
 
+/* False: the line is full before the next column begins, and ends with "…". */
+static bool print_gap(struct line *line, int gap)
+{
+    for (; gap > 0; gap--) {
+        if (line->room == 1) {
+            (void)fputs("…", line->stream);
+            line->room = 0;
+            return false;
+        }
+        print_text(line, " ");
+    }
+    return line->room > 0;
+}
+
 static void print_row(const struct tdm__table *table, const char *const *cells,
                       struct line line)
 {
@@ -135,9 +150,9 @@ static void print_row(const struct tdm__table *table, const char *const *cells,
         const char *text = cells[column] == NULL ? "?" : cells[column];
 
         print_text(&line, text);
-        for (int gap = table->widths[column] - width_of(text) + 2;
-             column + 1 < table->columns_count && gap > 0 && line.room > 1; gap--) {
-            print_text(&line, " ");
+        if (column + 1 < table->columns_count &&
+            !print_gap(&line, table->widths[column] - width_of(text) + 2)) {
+            break;
         }
     }
     (void)fputc('\n', line.stream);

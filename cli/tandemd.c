@@ -323,6 +323,9 @@ static tdm_status watch_signals(struct daemon *daemon)
     (void)sigaddset(&watched, SIGINT);
     (void)pthread_sigmask(SIG_BLOCK, &watched, NULL);
     daemon->signals = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (daemon->signals < 0) {
+        return tdm__fail_errno(errno, "signalfd");
+    }
     return tdm__watch_create(daemon->loop, daemon->signals, TDM__READABLE, on_signal, daemon,
                              &daemon->signals_watch);
 }
@@ -406,6 +409,11 @@ static void announce(const struct daemon *daemon, const char *text)
     }
 }
 
+static void complain(void)
+{
+    (void)fprintf(stderr, "tandemd: %s\n", tdm_error_detail());
+}
+
 static int daemon_run(struct daemon *daemon)
 {
     char text[TDM__ERROR_DETAIL_BYTES + 16];
@@ -414,7 +422,11 @@ static int daemon_run(struct daemon *daemon)
     if (status != TDM_OK) {
         (void)snprintf(text, sizeof(text), "failed %s: %s", tdm_strerror(status),
                        tdm_error_detail());
-        announce(daemon, text);
+        if (daemon->options.is_private) {
+            announce(daemon, text);
+        } else {
+            complain();
+        }
         daemon_free(daemon);
         return 1;
     }
@@ -481,7 +493,7 @@ int main(int argc, char **argv)
         status = cli_devices_prepare(&daemon->options);
     }
     if (status != TDM_OK) {
-        (void)fprintf(stderr, "tandemd: %s: %s\n", tdm_strerror(status), tdm_error_detail());
+        complain();
         return 1;
     }
     return daemon_run(daemon);

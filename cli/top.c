@@ -293,8 +293,8 @@ static bool read_count(const struct tdm__words *words, const char *name, uint64_
     }
     number = strtoull(text, &end, 10);
     if (end == text || *end != '\0' || number == 0 || number > max) {
-        (void)fprintf(stderr, "tandem: %s wants a number from 1 to %llu, not \"%s\"\n", name,
-                      (unsigned long long)max, text);
+        (void)tdm__words_refused("top", "%s wants a number from 1 to %llu, not \"%s\"", name,
+                                 (unsigned long long)max, text);
         return false;
     }
     *count = number;

@@ -13,7 +13,7 @@ extern "C" {
 
 /* A region is a range of virtual addresses that stays put for its whole life, backed by
  * physical blocks that come and go.  Touching a paused region is a fault (SIGSEGV), by design.
- */
+ * All functions here: one thread at a time, in an actor with several threads too. */
 typedef struct tdm_region tdm_region;
 
 enum tdm_region_policy {
@@ -34,7 +34,7 @@ struct tdm_region_options {
 };
 
 /* Reserves the addresses and, unless `paused`, the memory.  TDM_E_DEVICE_FULL names the tag,
- * the bytes wanted, the bytes free and who holds the rest.  Calling thread: the actor's. */
+ * the bytes wanted, the bytes free and who holds the rest. */
 TDM_API tdm_status tdm_region_create(tdm_runtime *runtime,
                                      const struct tdm_region_options *options,
                                      tdm_region **region_out);

@@ -72,6 +72,8 @@ static void wrong_words_exit_with_2(void **state)
     assert_int_equal(CALL("copy", "a", "--outt", "b"), TDM__EXIT_USAGE);
     assert_int_equal(CALL("copy", "a", "--out", NULL), TDM__EXIT_USAGE);
     assert_int_equal(CALL("copy", "a", "--json=1", NULL), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "--out", ""), TDM__EXIT_USAGE);
+    assert_int_equal(CALL("copy", "a", "--out=", NULL), TDM__EXIT_USAGE);
 }
 
 static void help_is_not_a_failure(void **state)

@@ -7,7 +7,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -42,6 +45,53 @@ static void words_become_options(void **state)
     assert_null(options.redis_url);
     assert_string_equal(options.resources.custom[0].name, "disk");
     assert_int_equal(options.resources.custom[0].amount, 15000);
+}
+
+/* What reading these words prints to stderr. */
+static const char *complaint_of(const char *const *words)
+{
+    static char said[512];
+    struct cli_daemon_options options;
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO);
+
+    assert_non_null(file);
+    assert_true(before >= 0);
+    (void)fflush(stderr);
+    (void)dup2(fileno(file), STDERR_FILENO);
+    assert_false(read_words(words, &options));
+    (void)fflush(stderr);
+    (void)dup2(before, STDERR_FILENO);
+    (void)close(before);
+    rewind(file);
+    said[fread(said, 1, sizeof(said) - 1, file)] = '\0';
+    (void)fclose(file);
+    return said;
+}
+
+#define COMPLAINT(...) complaint_of((const char *const[]){__VA_ARGS__, NULL})
+
+static void a_complaint_names_what_was_said(void **state)
+{
+    static const char *const variables[] = {"TANDEM_GPUS",
+                                            "TANDEM_GPU_BYTES",
+                                            "TANDEM_OBJECT_STORE_BYTES",
+                                            "TANDEM_HEALTH_TIMEOUT_MS",
+                                            "TANDEM_STORE_FAULTS",
+                                            "TANDEM_RESOURCES"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(variables) / sizeof(variables[0]); i++) {
+        assert_int_equal(setenv(variables[i], "many", 1), 0);
+        assert_non_null(strstr(COMPLAINT("--cpus", "1"), variables[i]));
+        assert_int_equal(unsetenv(variables[i]), 0);
+    }
+    assert_non_null(strstr(COMPLAINT("--gpus", "many"), "tandemd: --gpus wants"));
+    assert_memory_equal(COMPLAINT("--nonsense"), "tandemd: ", 9);
+    assert_non_null(strstr(COMPLAINT("--nonsense"), "--nonsense"));
+    assert_memory_equal(COMPLAINT("--gpus"), "tandemd: ", 9);
+    /* A port without a host would be forgotten. */
+    assert_non_null(strstr(COMPLAINT("--port", "7000"), "--listen"));
 }
 
 static void the_environment_stands_in(void **state)
@@ -85,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_become_options),
+        cmocka_unit_test(a_complaint_names_what_was_said),
         cmocka_unit_test(the_environment_stands_in),
         cmocka_unit_test(wrong_words_are_refused),
     };

@@ -134,6 +134,7 @@ static void actors_are_killed_by_name_or_id(void **state)
 {
     tdm_actor *actors[2] = {make_speaker("prey/1"), make_speaker("prey/2")};
     struct tdm_actor_info info;
+    const char *first;
     char words[80];
     tdm_ref *ref;
 
@@ -144,9 +145,11 @@ static void actors_are_killed_by_name_or_id(void **state)
     assert_int_equal(tdm_actor_call(actors[0], "say", &ref, "s", "I live"), TDM_OK);
     assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
     tdm_ref_release(ref);
-    (void)snprintf(words, sizeof(words), "kill prey/1 %.8s", info.id);
+    (void)snprintf(words, sizeof(words), "kill prey/1 %.8s prey/1", info.id);
     assert_int_equal(tandem(words), 0);
-    assert_non_null(strstr(said, "killed prey/1 ("));
+    first = strstr(said, "killed prey/1 (");
+    assert_non_null(first);
+    assert_null(strstr(first + 1, "killed prey/1 (")); /* who is named twice dies once */
     assert_non_null(strstr(said, "killed prey/2 ("));
     for (int i = 0; i < 2; i++) {
         tdm_status status = tdm_actor_call(actors[i], "say", &ref, "s", "word");
@@ -161,6 +164,40 @@ static void actors_are_killed_by_name_or_id(void **state)
     assert_int_equal(tandem("kill prey/1"), 1);
     assert_non_null(strstr(said, "actor prey/1 died: node "));
     assert_int_equal(tandem("kill"), 2);
+}
+
+static void wrong_words_lead_to_the_help_of_their_command(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem("list actors --nonsense"), 2);
+    assert_non_null(strstr(said, "see: tandem list --help\n"));
+    assert_int_equal(tandem("list actors nodes"), 2);
+    assert_non_null(strstr(said, "see: tandem list --help\n"));
+    assert_int_equal(tandem("logs"), 2);
+    assert_non_null(strstr(said, "see: tandem logs --help\n"));
+    assert_int_equal(tandem("kill"), 2);
+    assert_non_null(strstr(said, "usage: tandem kill ACTOR"));
+    assert_non_null(strstr(said, "see: tandem kill --help\n"));
+    /* An empty address is no wish for a node of one's own. */
+    assert_int_equal(tandem("status --address ''"), 2);
+    assert_non_null(strstr(said, "a value is missing after \"--address\""));
+}
+
+#define TANDEMD "version >/dev/null; " TDM_TEST_BUILD_DIR "/tandemd "
+
+/* On stderr, and without words about a token that nobody asked for. */
+static void a_daemon_that_cannot_start_says_why(void **state)
+{
+    (void)state;
+    assert_int_equal(tandem(TANDEMD "--directory /tmp"), 1);
+    assert_string_equal(
+        said, "tandemd: /tmp must be a directory of your own that nobody else may write\n");
+    assert_int_equal(tandem(TANDEMD "--metrics-address nowhere 2>/dev/null"), 1);
+    assert_string_equal(said, "");
+    assert_int_equal(tandem(TANDEMD "--metrics-address nowhere"), 1);
+    assert_memory_equal(said, "tandemd: \"nowhere\" is neither", 29);
+    assert_int_equal(tandem(TANDEMD "--nonsense"), 2);
+    assert_memory_equal(said, "tandemd: ", 9);
 }
 
 static void what_cannot_be_written_is_a_failure(void **state)
@@ -387,6 +424,8 @@ int main(void)
         cmocka_unit_test(status_counts),
         cmocka_unit_test(top_tells_what_is_called),
         cmocka_unit_test(the_living_come_first),
+        cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
+        cmocka_unit_test(a_daemon_that_cannot_start_says_why),
         cmocka_unit_test(what_cannot_be_written_is_a_failure),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),

@@ -72,6 +72,29 @@ static void a_line_ends_where_the_screen_does(void **state)
     free(text);
 }
 
+/* No cell stands under the title of another one. */
+static void a_line_ends_before_a_cell_that_would_stand_elsewhere(void **state)
+{
+    static const char *const titles[] = {"STATE", "FAILED/S", "QUEUE", "ID", NULL};
+    struct tdm__table *table;
+    char *text = NULL;
+    size_t bytes;
+    FILE *stream = open_memstream(&text, &bytes);
+
+    (void)state;
+    assert_non_null(stream);
+    assert_int_equal(tdm__table_create(titles, &table), TDM_OK);
+    tdm__table_add(table, "%s", "ALIVE");
+    for (int i = 0; i < 3; i++) {
+        tdm__table_add(table, "%d", i);
+    }
+    tdm__table_print_within(table, stream, 12, 2);
+    assert_int_equal(fclose(stream), 0);
+    assert_string_equal(text, "STATE  FAIL…\n"
+                              "ALIVE  0   …\n");
+    free(text);
+}
+
 static void there_is_no_screen_behind_a_file(void **state)
 {
     FILE *file = tmpfile();
@@ -88,6 +111,7 @@ int main(void)
         cmocka_unit_test(columns_are_as_wide_as_their_widest_cell),
         cmocka_unit_test(many_rows_fit),
         cmocka_unit_test(a_line_ends_where_the_screen_does),
+        cmocka_unit_test(a_line_ends_before_a_cell_that_would_stand_elsewhere),
         cmocka_unit_test(there_is_no_screen_behind_a_file),
     };
 
