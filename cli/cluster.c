@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cluster.h"
 
+#include "actors/runtime.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
 #include "runtime/text.h"
@@ -11,23 +12,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Looks where nodes make their directories, as runtime/directory.c does. */
+/* Looks where nodes make their directories. */
 static tdm_status find_only(char *address, size_t room)
 {
-    const char *parent = getenv("TMPDIR");
+    const char *parent = tdm__directory_parent();
     char list[1024] = "";
     struct tdm__text text = tdm__text_in(list, sizeof(list));
     const struct dirent *entry;
     uint32_t count = 0;
     DIR *entries;
 
-    parent = parent == NULL || parent[0] == '\0' ? "/tmp" : parent;
     entries = opendir(parent);
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
         char path[512];
 
         (void)snprintf(path, sizeof(path), "%s/%s", parent, entry->d_name);
-        if (strncmp(entry->d_name, "tandem-", strlen("tandem-")) == 0 &&
+        if (strncmp(entry->d_name, TDM__DIRECTORY_NAME_START,
+                    strlen(TDM__DIRECTORY_NAME_START)) == 0 &&
             tdm__directory_is_locked(path)) {
             count++;
             (void)snprintf(address, room, "unix:%s/tandemd.sock", path);
@@ -70,6 +71,22 @@ bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word
 {
     return strcmp(actor->name, word) == 0 ||
            (strlen(word) >= 4 && strncmp(actor->id, word, strlen(word)) == 0);
+}
+
+tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const char *node_id,
+                                 tdm_document **document_out)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "s", node_id);
+    if (status == TDM_OK) {
+        status = tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), TDM__CLUSTER_MS,
+                                  document_out);
+    }
+    tdm_writer_destroy(writer);
+    return status;
 }
 
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status)

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <tandem/state.h>
+#include <tandem/value.h>
 
 /* What a command may wait for an answer. */
 enum { TDM__CLUSTER_MS = 5000 };
@@ -16,6 +17,9 @@ enum { TDM__CLUSTER_MS = 5000 };
 tdm_status tdm__cluster_join(const struct tdm__words *words, tdm_runtime **runtime_out);
 /* Is the actor called so, or does its id begin so (at least 4 digits)? */
 bool tdm__cluster_is_meant(const struct tdm_actor_state *actor, const char *word);
+/* Calls `method` with the node's id, for an answer that only that node has. */
+tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const char *node_id,
+                                 tdm_document **document_out);
 /* Leaves it; returns the exit code, having printed what went wrong if `status` is a failure. */
 int tdm__cluster_leave(tdm_runtime *runtime, tdm_status status);
 

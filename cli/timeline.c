@@ -1,7 +1,6 @@
 /* timeline.c - `tandem timeline`: what ran when, as a Chrome trace. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/observe.h"
-#include "actors/runtime.h"
 #include "cli/cluster.h"
 #include "colocate/job/trace.h"
 #include "runtime/clock.h"
@@ -102,21 +101,6 @@ static void write_actor(struct timeline *timeline, const tdm_value *node,
     }
 }
 
-static tdm_status ask_node(tdm_runtime *runtime, const char *id, tdm_document **document_out)
-{
-    tdm_writer *writer;
-    tdm_status status;
-
-    TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", id);
-    if (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, "timeline.read", tdm_writer_bytes(writer),
-                                  TDM__CLUSTER_MS, document_out);
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
 static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
 {
     const struct tdm_node_state *nodes;
@@ -124,7 +108,8 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
 
     TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &count));
     for (uint32_t i = 0; i < count && timeline->nodes_count < NODES_MAX; i++) {
-        if (ask_node(runtime, nodes[i].id, &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
+        if (tdm__cluster_ask_node(runtime, "timeline.read", nodes[i].id,
+                                  &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
             timeline->nodes_count++;
         } else {
             (void)fprintf(stderr, "tandem: node %s: %s\n", nodes[i].name, tdm_error_detail());

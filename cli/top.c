@@ -1,6 +1,5 @@
 /* top.c - `tandem top`: a cluster while it works, again and again. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "actors/runtime.h"
 #include "cli/cluster.h"
 #include "cli/glance.h"
 #include "cli/table.h"
@@ -75,19 +74,8 @@ static void add_works(struct look *look, const tdm_value *answer)
 static void ask_node(tdm_runtime *runtime, const char *node_id, struct look *look)
 {
     tdm_document *document;
-    tdm_writer *writer;
-    tdm_status status;
 
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        return;
-    }
-    status = tdm_pack(writer, "s", node_id);
-    if (status == TDM_OK) {
-        status = tdm__runtime_ask(runtime, "timeline.counts", tdm_writer_bytes(writer),
-                                  TDM__CLUSTER_MS, &document);
-    }
-    tdm_writer_destroy(writer);
-    if (status == TDM_OK) {
+    if (tdm__cluster_ask_node(runtime, "timeline.counts", node_id, &document) == TDM_OK) {
         add_works(look, tdm_document_root(document));
         tdm_document_destroy(document);
     }

@@ -24,22 +24,20 @@
  */
 enum { PATH_BYTES_MAX = 107 - 24, REMOVE_FDS_MAX = 16 };
 
-#define NAME_START "tandem-"
+#define NAME_START TDM__DIRECTORY_NAME_START
 #define LOCK_NAME  "lock"
 enum { NAME_BYTES = sizeof(NAME_START) - 1 + 6, UNLOCKED_SECONDS_MAX = 60 };
 
-static tdm_status check_length(const char *path)
+static tdm_status check_length(const char *path, const char *remedy)
 {
     if (strlen(path) > PATH_BYTES_MAX) {
-        return tdm__fail(
-            TDM_E_LIMIT,
-            "directory %s has %zu bytes, sockets in it allow %d: set TMPDIR to a shorter one",
-            path, strlen(path), (int)PATH_BYTES_MAX);
+        return tdm__fail(TDM_E_LIMIT, "directory %s has %zu bytes, sockets in it allow %d: %s",
+                         path, strlen(path), (int)PATH_BYTES_MAX, remedy);
     }
     return TDM_OK;
 }
 
-static const char *parent_directory(void)
+const char *tdm__directory_parent(void)
 {
     const char *parent = getenv("TMPDIR");
 
@@ -48,8 +46,8 @@ static const char *parent_directory(void)
 
 tdm_status tdm__directory_make(char *path, size_t room)
 {
-    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", parent_directory());
-    TDM_TRY(check_length(path));
+    (void)snprintf(path, room, "%s/" NAME_START "XXXXXX", tdm__directory_parent());
+    TDM_TRY(check_length(path, "set TMPDIR to a shorter one"));
     if (mkdtemp(path) == NULL) {
         return tdm__fail_errno(errno, "mkdtemp %s", path);
     }
@@ -60,7 +58,7 @@ tdm_status tdm__directory_use(const char *path)
 {
     struct stat about;
 
-    TDM_TRY(check_length(path));
+    TDM_TRY(check_length(path, "choose a shorter one"));
     if (mkdir(path, 0700) < 0 && errno != EEXIST) {
         return tdm__fail_errno(errno, "mkdir %s", path);
     }
@@ -191,7 +189,7 @@ static void sweep_one(const char *path)
 
 void tdm__directory_sweep(void)
 {
-    const char *parent = parent_directory();
+    const char *parent = tdm__directory_parent();
     DIR *entries = opendir(parent);
     const struct dirent *entry;
 

@@ -7,7 +7,10 @@
 #include <stddef.h>
 #include <tandem/error.h>
 
-/* Makes "tandem-XXXXXX" under $TMPDIR (or /tmp), 0700.  Its path must leave room for the names
+/* Where directories are made: $TMPDIR, or /tmp. */
+const char *tdm__directory_parent(void);
+#define TDM__DIRECTORY_NAME_START "tandem-"
+/* Makes "tandem-XXXXXX" there, 0700.  Its path must leave room for the names
  * of sockets: TDM_E_LIMIT, with the remedy, where it does not. */
 tdm_status tdm__directory_make(char *path, size_t room);
 /* Makes that directory, 0700; refuses one that others own or may write (TDM_E_AUTH). */
