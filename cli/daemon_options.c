@@ -145,6 +145,25 @@ static bool read_resources(const char *text, struct tdm__resources *resources)
     return true;
 }
 
+/* It stands in every hello of this node, which others read as strictly. */
+static bool read_name(const char *text, char name[CLI_NAME_BYTES])
+{
+    size_t length = strlen(text);
+    bool is_plain = length > 0 && length < CLI_NAME_BYTES;
+
+    for (size_t i = 0; i < length; i++) {
+        is_plain = is_plain && text[i] >= ' ' && text[i] <= '~';
+    }
+    if (!is_plain) {
+        (void)fprintf(stderr,
+                      "tandemd: --name \"%s\": wanted 1 to %d bytes of printable ASCII\n", text,
+                      (int)CLI_NAME_BYTES - 1);
+        return false;
+    }
+    memcpy(name, text, length + 1);
+    return true;
+}
+
 /* For those who do not start the daemon themselves. */
 static bool read_health(struct cli_daemon_options *options)
 {
@@ -205,8 +224,7 @@ static bool read_option(int letter, const char *word, struct cli_daemon_options 
         options->metrics_address = optarg;
         return true;
     case 'n':
-        (void)snprintf(options->name, sizeof(options->name), "%s", optarg);
-        return true;
+        return read_name(optarg, options->name);
     case 'P':
         return read_count("--port", optarg, 65535, &options->port);
     case 'C':
@@ -252,10 +270,6 @@ static bool check(const struct cli_daemon_options *options)
             stderr,
             "tandemd: --gpu-bytes %llu is not a multiple of %d (2 MiB), the unit of blocks\n",
             (unsigned long long)options->gpu_bytes, (int)BLOCK_BYTES);
-        return false;
-    }
-    if (options->name[0] == '\0') {
-        (void)fprintf(stderr, "tandemd: --name is empty\n");
         return false;
     }
     if (options->port != 0 && options->listen_host == NULL) {
@@ -316,7 +330,9 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
     int letter;
 
-    (void)gethostname(options.name, sizeof(options.name) - 1);
+    if (gethostname(options.name, sizeof(options.name) - 1) < 0 || options.name[0] == '\0') {
+        (void)snprintf(options.name, sizeof(options.name), "node");
+    }
     if (!read_environment(&options)) {
         return false;
     }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define CLI_NOT_SAID UINT32_MAX
+enum { CLI_NAME_BYTES = TDM__NODE_NAME_BYTES };
 
 /* Texts are borrowed from argv and the environment, except `name`. */
 struct cli_daemon_options {
@@ -24,7 +25,7 @@ struct cli_daemon_options {
     const char *device; /* "host" or another kind of them (cli/devices.h) */
     uint32_t gpus;      /* CLI_NOT_SAID: what the device has */
     uint64_t gpu_bytes; /* of each; a multiple of 2 MiB; 0: what the device has */
-    char name[64];
+    char name[CLI_NAME_BYTES];
     struct tdm__resources resources; /* named ones only */
     uint64_t memory_bytes;           /* of the host, for actors */
     uint64_t object_store_bytes;     /* of shared memory, for large values */

@@ -90,6 +90,12 @@ static void a_complaint_names_what_was_said(void **state)
     assert_memory_equal(COMPLAINT("--nonsense"), "tandemd: ", 9);
     assert_non_null(strstr(COMPLAINT("--nonsense"), "--nonsense"));
     assert_memory_equal(COMPLAINT("--gpus"), "tandemd: ", 9);
+    /* Nobody could join a node of such a name. */
+    assert_non_null(strstr(COMPLAINT("--name", "größe"), "printable ASCII"));
+    assert_non_null(strstr(COMPLAINT("--name", "two\nlines"), "printable ASCII"));
+    assert_non_null(strstr(COMPLAINT("--name", "0123456789012345678901234567890123456789"
+                                               "0123456789012345678901234567890123456789"),
+                           "63 bytes"));
     /* A port without a host would be forgotten. */
     assert_non_null(strstr(COMPLAINT("--port", "7000"), "--listen"));
 }
