@@ -142,7 +142,7 @@ int main(int argc, char **argv)
     TDM_CHECK(tdm_actor_create(runtime, "tenant", &(struct tdm_actor_options){.num_gpus = 1},
                                &tenant, ""));
     TDM_CHECK(tdm_actor_wait_ready(tenant, TIMEOUT_MS));
-    bench_copiers_start(&copiers, 1, REGION_BYTES);
+    bench_copiers_start(&copiers, "copier", 1, REGION_BYTES);
 
     measure_turns(tenant, &copiers);
 

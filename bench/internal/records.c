@@ -5,12 +5,12 @@
  * transaction of its own, as a daemon makes it: reads its record and its name, writes both.  As
  * many daemons of a large cluster do, many are under way at once.  All are read back. */
 #include "scheduler/records.h"
+#include "cluster.h"
 #include "measure.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/redis/embedded.h"
 
-#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,14 +139,6 @@ static double register_actors(struct bench *bench, uint32_t count)
     return count / took;
 }
 
-static int remove_one(const char *path, const struct stat *status, int kind, struct FTW *place)
-{
-    (void)status;
-    (void)kind;
-    (void)place;
-    return remove(path);
-}
-
 int main(void)
 {
     char directory[] = "/tmp/tandem-bench-XXXXXX";
@@ -172,6 +164,6 @@ int main(void)
     bench.store->ops->close(bench.store);
     tdm__redis_embedded_stop(bench.server);
     tdm__loop_destroy(bench.loop);
-    (void)nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+    bench_remove_tree(directory);
     return 0;
 }

@@ -4,9 +4,11 @@
  * one engine of two ranks with heads, rows or columns.  What is timed is all of an update, from
  * its first word to the store until everybody has given back what he took.  One peer is two
  * processes that copy what the two engine ranks get, the other the flow that everybody has
- * (stock.h).  TANDEM_BENCH_MODEL=full: all of Qwen3-0.6B (1.19 GB, about 14 GB of memory); else
- * four of its layers. */
+ * (stock.h); where the engine is on another node, it is two that send it over a socket.
+ * TANDEM_BENCH_MODEL=full: all of Qwen3-0.6B (1.19 GB, about 14 GB of memory); else four of its
+ * layers. */
 #include "actors/worker.h"
+#include "cluster.h"
 #include "colocate/job/controller.h"
 #include "copiers.h"
 #include "measure.h"
@@ -24,7 +26,7 @@ static const char job_file[] =
     "job: {name: weights, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
     "cluster: {num_gpus: %u, gpu_bytes: %llu MiB, cpus: 8}\n"
     "trainer: {num_ranks: %u, step_timeout_ms: 60000}\n"
-    "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2}\n"
+    "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2, colocate: %s}\n"
     "model: {layers: %u, vocabulary: %u}\n"
     "update: {update_weight_buffer_size: 64 MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
     "data: {train: none, unseen: none}\n";
@@ -39,6 +41,7 @@ struct model {
 struct way {
     const char *mode;
     const char *verify;
+    const struct bench_cluster *cluster; /* whose second node has the engine; NULL: one node */
     struct bench_measure update;
     struct bench_measure finish; /* the flip and all around it */
     struct bench_measure stock;  /* against the stock flow in buckets */
@@ -60,25 +63,34 @@ static uint64_t model_bytes(const struct model *model)
     return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
 }
 
+/* An engine rank's weights, their shadow, and a bucket, which may be as large as a tensor. */
+static unsigned long long gpu_mib(const struct model *model)
+{
+    return model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
+}
+
 static void open_job(const struct model *model, const struct way *way)
 {
     static const struct tdm__job_run_options run = {.program = "weights"};
     struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    /* an engine rank's weights, their shadow, and a bucket, which may be as large as a tensor
-     */
-    unsigned long long gpu_mib = model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
+    bool far = way->cluster != NULL;
     uint32_t ranks = model->engines * 2;
     char text[TEXT_BYTES];
     tdm_config *config;
 
-    (void)snprintf(text, sizeof(text), job_file, ranks, gpu_mib, ranks, model->engines,
-                   model->layers, model->vocabulary, way->mode, way->verify);
+    (void)snprintf(text, sizeof(text), job_file, far ? 2 * ranks : ranks, gpu_mib(model), ranks,
+                   model->engines, far ? "false" : "true", model->layers, model->vocabulary,
+                   way->mode, way->verify);
     TDM_CHECK(tdm_config_parse(text, strlen(text), "weights.yaml", &config));
     TDM_CHECK(tdm__job_spec_make(config, "", &spec));
     controller = (struct tdm__controller){.spec = &spec, .options = &run};
-    options.cpus = (uint32_t)spec.cpus;
-    options.gpus = spec.num_gpus;
-    options.gpu_bytes = spec.gpu_bytes;
+    if (far) {
+        options.address = way->cluster->address;
+    } else {
+        options.cpus = (uint32_t)spec.cpus;
+        options.gpus = spec.num_gpus;
+        options.gpu_bytes = spec.gpu_bytes;
+    }
     TDM_CHECK(tdm_runtime_start(&options, &controller.runtime));
     TDM_CHECK(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
     TDM_CHECK(tdm__controller_resume_trainer(&controller));
@@ -217,6 +229,7 @@ static void measure_nothing(void)
         .at_least = (ratio)                                                                    \
     }
 #define COPIERS "memcpy, two warmed processes"
+#define SENDERS "TCP, two warmed pairs of processes"
 #define BUCKETS "PyTorch, in buckets"
 #define TENSORS "PyTorch, a tensor at a time"
 
@@ -239,26 +252,56 @@ static struct way ways[] = {
     {.mode = "names", .verify = "full", .update = UPDATE("update_names", COPIERS, 0)},
 };
 
-int main(int argc, char **argv)
+/* The trainers on one node, the engine on the other. */
+static void measure_far(const struct model *model)
 {
-    static const struct bench_role roles[] = {BENCH_COPIER_ROLE};
-    const char *size = getenv("TANDEM_BENCH_MODEL");
-    bool full = size != NULL && strcmp(size, "full") == 0;
-    const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
+    const struct bench_node node = {
+        .cpus = 8, .gpus = model->engines * 2, .gpu_bytes = gpu_mib(model) << 20};
+    struct peers peers = {.stock = {.is_there = false}};
+    struct bench_cluster cluster;
+    struct way way = {.mode = "copy",
+                      .verify = "full",
+                      .cluster = &cluster,
+                      .update = UPDATE("update_far", SENDERS, 0.5)};
+
+    bench_cluster_start(&cluster, &node);
+    bench_copiers_start(&peers.copiers, "sender", 2, model_bytes(model) / 2);
+    measure_way(model, &way, &peers);
+    bench_copiers_stop(&peers.copiers);
+    bench_cluster_stop(&cluster);
+}
+
+static void measure_near(const struct model *model)
+{
     struct peers peers;
 
-    tdm__worker_run_if_one(); /* never returns where this program is an actor */
-    bench_peer_run(argc, argv, roles, 1);
-    bench_init(argc, argv);
-    measure_nothing();
-    bench_copiers_start(&peers.copiers, 2, model_bytes(&model) / 2);
-    bench_stock_start(&peers.stock, TDM_BENCH_SOURCE_DIR, model.layers, model.vocabulary);
+    bench_copiers_start(&peers.copiers, "copier", 2, model_bytes(model) / 2);
+    bench_stock_start(&peers.stock, TDM_BENCH_SOURCE_DIR, model->layers, model->vocabulary);
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
-        measure_way(&model, &ways[i], &peers);
+        measure_way(model, &ways[i], &peers);
     }
     if (peers.stock.is_there) {
         bench_stock_stop(&peers.stock);
     }
     bench_copiers_stop(&peers.copiers);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct bench_role roles[] = {BENCH_COPIER_ROLE, BENCH_SENDER_ROLE};
+    const char *size = getenv("TANDEM_BENCH_MODEL");
+    bool full = size != NULL && strcmp(size, "full") == 0;
+    const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
+
+    tdm__worker_run_if_one(); /* never returns where this program is an actor */
+    bench_peer_run(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
+    bench_init(argc, argv);
+    if (bench_is_wanted("near")) {
+        measure_nothing();
+        measure_near(&model);
+    }
+    if (bench_is_wanted("far")) {
+        measure_far(&model);
+    }
     return bench_status();
 }

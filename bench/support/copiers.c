@@ -1,11 +1,16 @@
-/* copiers.c - processes that copy their memory when they are told to. */
+/* copiers.c - processes that copy their memory, or send it, when they are told to. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "copiers.h"
 
 #include "measure.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* Large pages where they can be had: the limit shall be a good one. */
@@ -39,11 +44,69 @@ void bench_copier(int fd)
     }
 }
 
-void bench_copiers_start(struct bench_copiers *copiers, uint32_t count, uint64_t size_bytes)
+/* Both ends of a connection over the loopback. */
+static void connect_loopback(int ends_out[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET,
+                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ends_out[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (listener < 0 || ends_out[0] < 0 ||
+        bind(listener, (const struct sockaddr *)&address, length) != 0 ||
+        listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &length) != 0 ||
+        connect(ends_out[0], (const struct sockaddr *)&address, length) != 0) {
+        bench_die("a connection over the loopback");
+    }
+    ends_out[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (ends_out[1] < 0) {
+        bench_die("accept4");
+    }
+    (void)close(listener);
+}
+
+/* Says on the sender's socket that all has come. */
+_Noreturn static void receive_for(int fd, int data, char *to, size_t size_bytes)
+{
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        bench_read(data, to, size_bytes);
+        bench_write(fd, &to[size_bytes - 1], 1);
+    }
+}
+
+void bench_sender(int fd)
+{
+    uint64_t size_bytes;
+    int ends[2];
+    char *memory;
+    pid_t receiver;
+    char word;
+
+    bench_read(fd, &size_bytes, sizeof(size_bytes));
+    connect_loopback(ends);
+    receiver = fork();
+    if (receiver < 0) {
+        bench_die("fork");
+    }
+    memory = touched_memory(size_bytes);
+    if (receiver == 0) {
+        receive_for(fd, ends[1], memory, size_bytes);
+    }
+    for (;;) {
+        bench_read(fd, &word, sizeof(word));
+        bench_write(ends[0], memory, size_bytes);
+    }
+}
+
+void bench_copiers_start(struct bench_copiers *copiers, const char *role, uint32_t count,
+                         uint64_t size_bytes)
 {
     copiers->count = count;
     for (uint32_t i = 0; i < count; i++) {
-        copiers->fds[i] = bench_peer_pair("copier", &copiers->pids[i]);
+        copiers->fds[i] = bench_peer_pair(role, &copiers->pids[i]);
         bench_write(copiers->fds[i], &size_bytes, sizeof(size_bytes));
     }
     (void)bench_copiers_run(copiers); /* they are ready, their memory warm */

@@ -1,4 +1,5 @@
-/* copiers.h - the limit of everything that moves bytes: warmed processes that memcpy. */
+/* copiers.h - the limit of everything that moves bytes: warmed processes that memcpy, or send.
+ */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TDM_BENCH_COPIERS_H
 #define TDM_BENCH_COPIERS_H
@@ -22,11 +23,18 @@ struct bench_copiers {
         "copier", bench_copier                                                                 \
     }
 void bench_copier(int fd);
+/* Another process gets what it has, over TCP on the loopback. */
+#define BENCH_SENDER_ROLE                                                                      \
+    {                                                                                          \
+        "sender", bench_sender                                                                 \
+    }
+void bench_sender(int fd);
 
-/* As many processes as there are writers; each copies `size_bytes`, from and to memory that it
- * has touched already. */
-void bench_copiers_start(struct bench_copiers *copiers, uint32_t count, uint64_t size_bytes);
-/* All copy once, at the same time: the seconds from the word until the last is done. */
+/* As many processes of that role as there are writers; each copies or sends `size_bytes`, from
+ * and to memory that was touched already. */
+void bench_copiers_start(struct bench_copiers *copiers, const char *role, uint32_t count,
+                         uint64_t size_bytes);
+/* All do so once, at the same time: the seconds from the word until the last is done. */
 double bench_copiers_run(const struct bench_copiers *copiers);
 void bench_copiers_stop(struct bench_copiers *copiers);
 

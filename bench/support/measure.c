@@ -14,6 +14,7 @@ static struct {
     bool failed;
     bool headed; /* the table's first line is printed */
     uint32_t rounds;
+    const char *only; /* a part; NULL: all */
 } run = {.rounds = BENCH_ROUNDS};
 
 void bench_die(const char *what)
@@ -24,7 +25,8 @@ void bench_die(const char *what)
 
 _Noreturn static void usage(const char *program)
 {
-    (void)fprintf(stderr, "usage: %s [--json] [--rounds 9..%d]\n", program, BENCH_ROUNDS_MAX);
+    (void)fprintf(stderr, "usage: %s [--json] [--rounds 9..%d] [--only PART]\n", program,
+                  BENCH_ROUNDS_MAX);
     exit(2);
 }
 
@@ -41,6 +43,8 @@ void bench_init(int argc, char **argv)
                 usage(argv[0]);
             }
             run.rounds = (uint32_t)rounds;
+        } else if (strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+            run.only = argv[++i];
         } else {
             usage(argv[0]);
         }
@@ -50,6 +54,11 @@ void bench_init(int argc, char **argv)
 uint32_t bench_rounds(void)
 {
     return run.rounds;
+}
+
+bool bench_is_wanted(const char *part)
+{
+    return run.only == NULL || strcmp(run.only, part) == 0;
 }
 
 bool bench_is_json(void)

@@ -22,8 +22,11 @@ struct bench_measure {
     double against_values[BENCH_ROUNDS_MAX];
 };
 
-/* Reads --json and --rounds N; ends the program with 2 and the usage on anything else. */
+/* Reads --json, --rounds N and --only PART; ends the program with 2 and the usage on anything
+ * else. */
 void bench_init(int argc, char **argv);
+/* Whether to measure a part of the program: all of them without --only. */
+bool bench_is_wanted(const char *part);
 uint32_t bench_rounds(void);
 bool bench_is_json(void);
 
