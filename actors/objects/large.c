@@ -7,6 +7,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/large_copy.h"
 #include "runtime/wire/writer.h"
 
 #include <stdlib.h>
@@ -86,6 +87,9 @@ static tdm_status create(tdm_runtime *runtime, size_t size_bytes, enum tdm__room
     if (status != TDM_OK) {
         free(large);
         return status;
+    }
+    if (how != TDM__ROOM_ANYWAY) { /* else it comes in pieces */
+        tdm__segment_populate(large->segment, size_bytes);
     }
     large->memory = memory;
     tdm__memory_retain(memory);
@@ -230,7 +234,7 @@ static tdm_status copy(tdm_runtime *runtime, struct tdm_bytes packed, enum tdm__
         return TDM_OK;
     }
     TDM_TRY(create(runtime, packed.size_bytes, how, large_out));
-    memcpy((*large_out)->segment->address, packed.data, packed.size_bytes);
+    tdm__copy((*large_out)->segment->address, packed.data, packed.size_bytes);
     return TDM_OK;
 }
 

@@ -16,6 +16,9 @@
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE };
 
@@ -126,6 +129,7 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
         return tdm__fail(TDM_E_NOMEM, "a segment");
     }
     segment->fd = -1;
+    segment->fresh = true;
     segment->capacity_bytes = tdm__segment_capacity(size_bytes);
     status = tdm__id_make(&segment->id);
     if (status == TDM_OK) {
@@ -140,12 +144,21 @@ tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
     return TDM_OK;
 }
 
+void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes)
+{
+    TDM_ASSERT(size_bytes <= segment->capacity_bytes);
+    if (segment->fresh) { /* where the kernel cannot (before 5.14), writing makes them */
+        (void)madvise(segment->address, tdm__segment_capacity(size_bytes), MADV_POPULATE_WRITE);
+    }
+}
+
 void tdm__segments_give_back(struct tdm__segments *segments, struct tdm__segment *segment)
 {
     TDM_ASSERT(!segment->idle);
     TAILQ_REMOVE(&segments->used, segment, link);
     segments->used_bytes -= segment->capacity_bytes;
     segment->idle = true;
+    segment->fresh = false;
     segment->idle_since_ms = tdm__clock_ms();
     TAILQ_INSERT_HEAD(&segments->idle, segment, link);
     segments->idle_bytes += segment->capacity_bytes;

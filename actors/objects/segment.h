@@ -27,6 +27,7 @@ struct tdm__segment {
     size_t capacity_bytes; /* a multiple of TDM__SEGMENT_STEP_BYTES */
     int64_t idle_since_ms;
     bool idle;
+    bool fresh; /* no value has been in it: its pages are still to come */
 };
 
 enum { TDM__SEGMENT_STEP_BYTES = 64 * 1024 };
@@ -48,6 +49,9 @@ struct tdm__segment *tdm__segments_reuse(struct tdm__segments *segments, size_t 
 /* A new one.  TDM_E_NOMEM, TDM_E_IO. */
 tdm_status tdm__segments_make(struct tdm__segments *segments, size_t size_bytes,
                               struct tdm__segment **segment_out);
+/* Has the kernel make the first pages of a fresh one at once, for who writes them all next:
+ * that is twice as fast as a fault for each. */
+void tdm__segment_populate(struct tdm__segment *segment, size_t size_bytes);
 /* What tdm__segments_make() would take from the node's memory. */
 size_t tdm__segment_capacity(size_t size_bytes);
 /* No value lies in it and nobody reads it any more: it waits for the next. */

@@ -3,6 +3,7 @@
 #include "runtime/wire/writer.h"
 
 #include "runtime/error.h"
+#include "runtime/large_copy.h"
 #include "runtime/spare.h"
 
 #include <msgpack.h>
@@ -92,7 +93,7 @@ static int append(void *data, const char *bytes, size_t size_bytes)
         (size_bytes > writer->left_bytes && !make_room(writer, size_bytes))) {
         return 0; /* a failure is remembered */
     }
-    memcpy(writer->data + writer->size_bytes, bytes, size_bytes);
+    tdm__copy(writer->data + writer->size_bytes, bytes, size_bytes);
     writer->size_bytes += size_bytes;
     writer->left_bytes -= size_bytes;
     return 0;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -43,6 +44,42 @@ static void a_reader_sees_what_the_writer_wrote(void **state)
     tdm__views_release(&views, view);
     assert_true(TAILQ_EMPTY(&views.all));
     tdm__views_fini(&views);
+    tdm__segments_fini(&segments);
+}
+
+/* Is every page of the first `size_bytes` in memory? */
+static bool is_there(const struct tdm__segment *segment, size_t size_bytes)
+{
+    unsigned char pages[CAPACITY_BYTES / 4096];
+
+    assert_int_equal(mincore(segment->address, CAPACITY_BYTES, pages), 0);
+    for (size_t i = 0; i < size_bytes / 4096; i++) {
+        if ((pages[i] & 1) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void the_pages_of_a_fresh_one_are_made_at_once(void **state)
+{
+    struct tdm__segments segments;
+    struct tdm__segment *segment;
+
+    (void)state;
+    tdm__segments_init(&segments);
+    segment = make(&segments, SIZE_BYTES);
+    assert_false(is_there(segment, SIZE_BYTES));
+    tdm__segment_populate(segment, SIZE_BYTES);
+    if (!is_there(segment, SIZE_BYTES)) {
+        print_message("this kernel has no MADV_POPULATE_WRITE\n");
+    }
+    memset(segment->address, 7, SIZE_BYTES);
+    tdm__segments_give_back(&segments, segment);
+    assert_ptr_equal(tdm__segments_reuse(&segments, SIZE_BYTES), segment);
+    assert_false(segment->fresh);
+    tdm__segment_populate(segment, SIZE_BYTES);
+    assert_int_equal(*(const char *)segment->address, 7);
     tdm__segments_fini(&segments);
 }
 
@@ -197,6 +234,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reader_sees_what_the_writer_wrote),
+        cmocka_unit_test(the_pages_of_a_fresh_one_are_made_at_once),
         cmocka_unit_test(nobody_else_can_write),
         cmocka_unit_test(idle_segments_are_used_again_if_they_fit),
         cmocka_unit_test(trimming_frees_the_coldest_first),
