@@ -149,6 +149,9 @@ static tdm_status owner_of(struct tdm__objects *objects, const struct owner_addr
     {
         if (owner->conn != NULL && tdm__id_equal(&owner->address.process, &address->process) &&
             strcmp(owner->address.unix_address, address->unix_address) == 0) {
+            if (owner->address.tcp_address[0] == '\0') {
+                owner->address = *address; /* a process of this node tells more of itself */
+            }
             *owner_out = owner;
             return TDM_OK;
         }
@@ -273,11 +276,9 @@ static void hold_nested(tdm_ref *ref)
     }
 }
 
-static tdm_status read_answer(tdm_ref *ref, struct tdm__reply *reply)
+/* Takes `document`. */
+static tdm_status take_value(tdm_ref *ref, tdm_document *document)
 {
-    tdm_document *document;
-
-    TDM_TRY(tdm__result_document(ref->runtime, ref->shared->owner->conn, reply, &document));
     if (tdm_value_kind_of(tdm_document_root(document)) != TDM_ARRAY) {
         tdm_document_destroy(document);
         return tdm__fail(TDM_E_PROTOCOL, "the owner's answer is no array");
@@ -285,6 +286,14 @@ static tdm_status read_answer(tdm_ref *ref, struct tdm__reply *reply)
     tdm__ref_complete(ref, TDM_OK, NULL, document);
     hold_nested(ref);
     return TDM_OK;
+}
+
+static tdm_status read_answer(tdm_ref *ref, struct tdm__reply *reply)
+{
+    tdm_document *document;
+
+    TDM_TRY(tdm__result_document(ref->runtime, ref->shared->owner->conn, reply, &document));
+    return take_value(ref, document);
 }
 
 static void on_pulled(void *arg, tdm_status status, const char *detail,
@@ -317,6 +326,154 @@ static tdm_status start_pull(tdm_ref *ref, const struct tdm__reply *reply)
     return TDM_OK;
 }
 
+/* ---- get, from a process of this node that fetches the value ----------------------------- */
+
+/* A question to such a process. */
+struct near {
+    tdm_ref *ref;           /* held */
+    struct tdm__conn *conn; /* borrowed: the question ends before it does */
+};
+
+static void on_got(void *arg, struct tdm__reply *reply);
+
+/* It does not have the value any more, or has gone: the owner sends the value itself. */
+static void fetch(tdm_ref *ref)
+{
+    struct tdm__shared *shared = ref->shared;
+
+    shared->asks_near = false;
+    if (shared->owner->conn != NULL && ask_owner(shared, "object.fetch", on_got) != TDM_OK) {
+        complete(ref, TDM_E_OWNER_DIED, tdm_error_detail());
+    }
+}
+
+static void on_near(void *arg, struct tdm__reply *reply)
+{
+    struct near *near = arg;
+    tdm_ref *ref = near->ref;
+    tdm_runtime *runtime = ref->runtime;
+    tdm_document *document = NULL;
+    tdm_status status = reply->status;
+
+    if (status == TDM_OK) {
+        status = tdm__result_document(runtime, near->conn, reply, &document);
+    }
+    free(near);
+    if (ref->done || ref->shared == NULL) {
+        tdm_document_destroy(document);
+    } else if (status != TDM_OK || take_value(ref, document) != TDM_OK) {
+        fetch(ref);
+    }
+    tdm_ref_release(ref);
+    tdm__links_pump(runtime);
+}
+
+static bool is_near(struct tdm_bytes packed)
+{
+    static const char head[] = "\x81\xa4near";
+
+    return packed.size_bytes > sizeof(head) && memcmp(packed.data, head, sizeof(head) - 1) == 0;
+}
+
+/* Where processes of this node listen is known. */
+static tdm_status read_near(const struct tdm__objects *objects, struct tdm_bytes packed,
+                            struct owner_address *address_out)
+{
+    const tdm_runtime *runtime = objects->runtime;
+    struct owner_address address = {.node = runtime->self.node};
+    char id[TDM__ID_TEXT_BYTES];
+    struct tdm_bytes process;
+    tdm_document *document;
+    const char *name;
+    int64_t kind;
+    tdm_status status;
+
+    TDM_TRY(tdm_document_parse(packed, &document));
+    status = tdm_unpack(tdm_value_find(tdm_document_root(document), "near"), "ibs", &kind,
+                        &process.data, &process.size_bytes, &name);
+    if (status == TDM_OK && process.size_bytes == sizeof(address.process.bytes)) {
+        address.kind = (enum tdm__peer_kind)kind;
+        memcpy(address.process.bytes, process.data, sizeof(address.process.bytes));
+        (void)snprintf(address.label, sizeof(address.label), "%s", name);
+        (void)snprintf(address.unix_address, sizeof(address.unix_address),
+                       "unix:%s/" TDM__OWNER_SOCKET, runtime->directory,
+                       tdm__id_text(&address.process, id));
+        *address_out = address;
+    } else if (status == TDM_OK) {
+        status = tdm__fail(TDM_E_PROTOCOL, "a process's id of %zu bytes", process.size_bytes);
+    }
+    tdm_document_destroy(document);
+    return status;
+}
+
+static tdm_status connect_near(struct tdm__objects *objects, struct tdm_bytes packed,
+                               struct tdm__conn **conn_out)
+{
+    struct owner_address address;
+    struct owner *owner;
+
+    TDM_TRY(read_near(objects, packed, &address));
+    TDM_TRY(owner_of(objects, &address, &owner));
+    *conn_out = owner->conn;
+    if (owner->conn == NULL) {
+        owner_free_if_unused(owner);
+        return tdm__fail(TDM_E_CLOSED, "%s does not listen", address.label);
+    }
+    return TDM_OK;
+}
+
+static tdm_status ask_near(tdm_ref *ref, struct tdm_bytes packed)
+{
+    struct tdm__request request = {.method = "object.near", .deadline_ms = TDM__NEVER};
+    struct near *near = malloc(sizeof(*near));
+    tdm_writer *writer = NULL;
+    tdm_status status = near == NULL ? tdm__fail(TDM_E_NOMEM, "a question") : TDM_OK;
+
+    if (status == TDM_OK) {
+        near->ref = ref;
+        status = connect_near(ref->shared->objects, packed, &near->conn);
+    }
+    if (status == TDM_OK) {
+        status = tdm_writer_create(&writer);
+    }
+    if (status == TDM_OK) {
+        status = tdm_pack(writer, "b", (const void *)ref->shared->id.bytes,
+                          sizeof(ref->shared->id.bytes));
+    }
+    if (status == TDM_OK) {
+        request.packed = tdm_writer_bytes(writer);
+        status = tdm__conn_call(near->conn, &request, on_near, near, NULL);
+    }
+    tdm_writer_destroy(writer);
+    if (status != TDM_OK) {
+        free(near);
+        return status;
+    }
+    tdm__ref_retain(ref);
+    ref->shared->asks_near = true;
+    return TDM_OK;
+}
+
+/* Who waits for the value here waits for nobody else: see find_fetched(). */
+static void go_near(tdm_ref *ref, struct tdm_bytes packed)
+{
+    tdm__waiters_fail(ref->shared, "the value is not fetched here");
+    if (ask_near(ref, packed) != TDM_OK) {
+        fetch(ref);
+    }
+}
+
+/* ---- get -------------------------------------------------------------------------------- */
+
+static tdm_status take_answer(tdm_ref *ref, struct tdm__reply *reply)
+{
+    if (is_near(reply->packed) && !ref->shared->asks_near) {
+        go_near(ref, reply->packed);
+        return TDM_OK;
+    }
+    return tdm__is_offer(reply->packed) ? start_pull(ref, reply) : read_answer(ref, reply);
+}
+
 static void on_got(void *arg, struct tdm__reply *reply)
 {
     tdm_ref *ref = arg;
@@ -327,8 +484,7 @@ static void on_got(void *arg, struct tdm__reply *reply)
         if (reply->status != TDM_OK) {
             complete(ref, reply->status, reply->detail);
         } else {
-            status =
-                tdm__is_offer(reply->packed) ? start_pull(ref, reply) : read_answer(ref, reply);
+            status = take_answer(ref, reply);
             if (status != TDM_OK) {
                 complete(ref, status, tdm_error_detail());
             }
@@ -340,10 +496,15 @@ static void on_got(void *arg, struct tdm__reply *reply)
 
 void tdm__borrow_want(struct tdm__shared *shared)
 {
+    const tdm_runtime *runtime = shared->objects->runtime;
+
     if (shared->asked || shared->owner->conn == NULL) {
         return; /* on its way, or about to be told that its owner is gone */
     }
     shared->asked = true;
+    if (!tdm__id_equal(&shared->owner->address.node, &runtime->self.node)) {
+        (void)tdm__objects_listen(shared->objects); /* others of this node may be sent here */
+    }
     if (ask_owner(shared, "object.get", on_got) != TDM_OK) {
         complete(shared->ref, TDM_E_OWNER_DIED, tdm_error_detail());
     }

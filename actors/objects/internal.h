@@ -48,6 +48,7 @@ struct loan {
     LIST_ENTRY(loan) of_shared;
     struct tdm__shared *shared;
     struct borrower *borrower;
+    bool fetches; /* a large value, to another node, or has: it can be read there from it */
 };
 
 /* A question for a value that is not there yet. */
@@ -68,7 +69,8 @@ struct tdm__shared {
     struct owner *owner; /* NULL: this process */
     TAILQ_ENTRY(tdm__shared) of_owner;
     bool acknowledged; /* its owner has counted the hold, or is gone */
-    bool asked;        /* for the value */
+    bool asked;        /* for the value … */
+    bool asks_near;    /* … and was sent to another process of this node, which fetches it */
 
     LIST_HEAD(, loan) loans;
     STAILQ_HEAD(, waiter) waiters;
@@ -127,9 +129,9 @@ void tdm__owners_destroy(struct tdm__objects *objects);
 
 /* owned.c */
 tdm_status tdm__objects_listen(struct tdm__objects *objects);
-void tdm__owned_done(struct tdm__shared *shared);
-/* Nobody borrows it any more: answers who still asks. */
-void tdm__owned_end(struct tdm__shared *shared);
+/* Those who asked for a value get it; or, without a value, TDM_E_VALUE_LOST. */
+void tdm__waiters_answer(struct tdm__shared *shared);
+void tdm__waiters_fail(struct tdm__shared *shared, const char *why);
 void tdm__borrowers_destroy(struct tdm__objects *objects);
 bool tdm__owned_serve(struct tdm__objects *objects, struct tdm__incoming *incoming);
 

@@ -57,7 +57,10 @@ tdm_status tdm__large_of_value(tdm_runtime *runtime, const tdm_value *value,
  * value stays until the reader returns it, or the connection ends. */
 tdm_status tdm__large_lend(struct tdm__large *large, struct tdm__conn *conn, tdm_writer *writer,
                            int *fd_out);
-/* The same for a reader on another node, who fetches it: pull.h. */
+/* Is the caller of `incoming` on another node, and the value too large for a message? */
+bool tdm__large_is_offered(const struct tdm__large *large, const tdm_runtime *runtime,
+                           const struct tdm__incoming *incoming);
+/* The same for such a reader, who fetches it: pull.h. */
 tdm_status tdm__large_offer(struct tdm__large *large, struct tdm__conn *conn,
                             tdm_writer *writer);
 /* The reader's side; takes `fd` in any case.  The document returns it as it is destroyed. */

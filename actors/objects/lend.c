@@ -409,14 +409,27 @@ struct told {
     uint32_t fds_count;
 };
 
+static bool is_near(const tdm_runtime *runtime, const struct tdm__incoming *incoming)
+{
+    return tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node);
+}
+
+bool tdm__large_is_offered(const struct tdm__large *large, const tdm_runtime *runtime,
+                           const struct tdm__incoming *incoming)
+{
+    return tdm__incoming_conn(incoming) != NULL && !is_near(runtime, incoming) &&
+           large->size_bytes > TDM__PULL_CHUNK_BYTES;
+}
+
 static tdm_status tell(struct tdm__large *large, const tdm_runtime *runtime,
                        const struct tdm__incoming *incoming, struct told *told)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    bool near = tdm__id_equal(&tdm__incoming_peer(incoming)->node, &runtime->self.node);
+    bool offered = tdm__large_is_offered(large, runtime, incoming);
+    bool near = is_near(runtime, incoming);
 
     TDM_TRY(tdm__large_load(large));
-    if (conn == NULL || (!near && large->size_bytes <= TDM__PULL_CHUNK_BYTES)) {
+    if (conn == NULL || (!near && !offered)) {
         told->packed = tdm__large_bytes(large);
         return TDM_OK;
     }

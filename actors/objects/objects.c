@@ -92,19 +92,17 @@ void tdm__shared_end(struct tdm__shared *shared)
     LIST_REMOVE(shared, in_bucket);
     objects->shared_count--;
     shared->ref->shared = NULL;
+    tdm__waiters_fail(shared, "nobody holds the object");
     if (shared->owner != NULL) {
         tdm__borrow_end(shared);
-    } else {
-        tdm__owned_end(shared);
     }
+    TDM_ASSERT(LIST_EMPTY(&shared->loans));
     free(shared);
 }
 
 void tdm__shared_done(struct tdm__shared *shared)
 {
-    if (shared->owner == NULL) {
-        tdm__owned_done(shared);
-    }
+    tdm__waiters_answer(shared);
 }
 
 bool tdm__shared_is_settled(const struct tdm__shared *shared)

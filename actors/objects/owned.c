@@ -172,6 +172,53 @@ static bool lies_in_a_segment(tdm_ref *ref)
     return ref->large != NULL;
 }
 
+/* A process of the asker's node that was sent the same value before, and still holds it. */
+static const struct tdm__identity *find_fetcher(const struct tdm__shared *shared,
+                                                const struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *asker = tdm__incoming_peer(incoming);
+    const struct loan *loan;
+
+    LIST_FOREACH(loan, &shared->loans, of_shared)
+    {
+        const struct tdm__identity *other = tdm__conn_peer(loan->borrower->conn);
+
+        if (loan->fetches && loan->borrower->conn != tdm__incoming_conn(incoming) &&
+            tdm__id_equal(&other->node, &asker->node)) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* True where the asker was sent to a process of its own node, {"near": (kind, process, name)};
+ * else it will fetch the value itself. */
+static bool is_sent_near(struct tdm__shared *shared, struct tdm__incoming *incoming)
+{
+    const struct tdm__identity *fetcher = NULL;
+    struct loan *loan = loan_find(shared, tdm__incoming_conn(incoming));
+    tdm_writer *writer;
+    bool sent = false;
+
+    if (strcmp(tdm__incoming_method(incoming), "object.get") == 0) {
+        fetcher = find_fetcher(shared, incoming);
+    }
+    if (fetcher != NULL && tdm_writer_create(&writer) == TDM_OK) {
+        tdm_write_map(writer, 1);
+        tdm_write_string(writer, "near");
+        sent = tdm_pack(writer, "ibs", (int64_t)fetcher->kind, (const void *)fetcher->id.bytes,
+                        sizeof(fetcher->id.bytes), fetcher->name) == TDM_OK;
+        if (sent) {
+            tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
+        }
+        tdm_writer_destroy(writer);
+    }
+    if (!sent && loan != NULL) {
+        loan->fetches = true;
+    }
+    return sent;
+}
+
 /* answer: the value, or a large one's place */
 static void answer(tdm_ref *ref, struct tdm__incoming *incoming)
 {
@@ -183,7 +230,10 @@ static void answer(tdm_ref *ref, struct tdm__incoming *incoming)
         return;
     }
     if (lies_in_a_segment(ref)) {
-        tdm__large_reply(ref->large, ref->runtime, incoming);
+        if (!tdm__large_is_offered(ref->large, ref->runtime, incoming) ||
+            !is_sent_near(ref->shared, incoming)) {
+            tdm__large_reply(ref->large, ref->runtime, incoming);
+        }
         return;
     }
     status = tdm_writer_create(&writer);
@@ -228,18 +278,17 @@ static struct tdm__incoming *take_waiter(struct tdm__shared *shared)
     return incoming;
 }
 
-void tdm__owned_done(struct tdm__shared *shared)
+void tdm__waiters_answer(struct tdm__shared *shared)
 {
     while (!STAILQ_EMPTY(&shared->waiters)) {
         answer(shared->ref, take_waiter(shared));
     }
 }
 
-void tdm__owned_end(struct tdm__shared *shared)
+void tdm__waiters_fail(struct tdm__shared *shared, const char *why)
 {
-    TDM_ASSERT(LIST_EMPTY(&shared->loans));
     while (!STAILQ_EMPTY(&shared->waiters)) {
-        tdm__incoming_fail(take_waiter(shared), TDM_E_VALUE_LOST, "nobody holds the object");
+        tdm__incoming_fail(take_waiter(shared), TDM_E_VALUE_LOST, why);
     }
 }
 
@@ -257,6 +306,13 @@ static tdm_status find_asked(struct tdm__objects *objects, struct tdm__incoming 
     }
     memcpy(id.bytes, bytes.data, sizeof(id.bytes));
     *shared_out = tdm__shared_find(objects, &id);
+    return TDM_OK;
+}
+
+static tdm_status find_owned(struct tdm__objects *objects, struct tdm__incoming *incoming,
+                             struct tdm__shared **shared_out)
+{
+    TDM_TRY(find_asked(objects, incoming, shared_out));
     if (*shared_out == NULL || (*shared_out)->owner != NULL) {
         return tdm__fail(TDM_E_OWNER_DIED,
                          "%s does not know the object: it was let go of, or its owner's "
@@ -266,30 +322,62 @@ static tdm_status find_asked(struct tdm__objects *objects, struct tdm__incoming 
     return TDM_OK;
 }
 
+/* Borrowed here, and this process fetches or has fetched the value itself: one that waits for
+ * another process makes nobody wait, so there is no circle. */
+static tdm_status find_fetched(struct tdm__objects *objects, struct tdm__incoming *incoming,
+                               struct tdm__shared **shared_out)
+{
+    const struct tdm__shared *shared;
+
+    TDM_TRY(find_asked(objects, incoming, shared_out));
+    shared = *shared_out;
+    if (shared == NULL || (shared->ref->done ? shared->ref->large == NULL
+                                             : !shared->asked || shared->asks_near)) {
+        return tdm__fail(TDM_E_VALUE_LOST, "%s does not fetch the value",
+                         objects->address.label);
+    }
+    return TDM_OK;
+}
+
+/* Takes `incoming` on TDM_OK. */
+static tdm_status serve_get(struct tdm__objects *objects, struct tdm__incoming *incoming,
+                            bool near)
+{
+    struct tdm__shared *shared;
+
+    TDM_TRY(near ? find_fetched(objects, incoming, &shared)
+                 : find_owned(objects, incoming, &shared));
+    return get(shared, incoming);
+}
+
+static tdm_status serve_hold(struct tdm__objects *objects, struct tdm__incoming *incoming,
+                             bool drops)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm__shared *shared;
+
+    TDM_TRY(find_owned(objects, incoming, &shared));
+    TDM_TRY(drops ? drop(shared, conn) : hold(shared, conn));
+    tdm__incoming_reply_pack(incoming, "");
+    return TDM_OK;
+}
+
 bool tdm__owned_serve(struct tdm__objects *objects, struct tdm__incoming *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
-    struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    struct tdm__shared *shared;
-    bool to_hold = strcmp(method, "object.hold") == 0;
-    bool to_get = strcmp(method, "object.get") == 0;
+    bool drops = strcmp(method, "object.drop") == 0;
+    bool near = strcmp(method, "object.near") == 0;
     tdm_status status;
 
-    if (!to_hold && !to_get && strcmp(method, "object.drop") != 0) {
+    if (drops || strcmp(method, "object.hold") == 0) {
+        status = serve_hold(objects, incoming, drops);
+    } else if (near || strcmp(method, "object.get") == 0 ||
+               strcmp(method, "object.fetch") == 0) {
+        status = serve_get(objects, incoming, near);
+    } else {
         return false;
     }
-    status = find_asked(objects, incoming, &shared);
-    if (status == TDM_OK && to_get) {
-        status = get(shared, incoming);
-        if (status == TDM_OK) {
-            return true;
-        }
-    } else if (status == TDM_OK) {
-        status = to_hold ? hold(shared, conn) : drop(shared, conn);
-    }
-    if (status == TDM_OK) {
-        tdm__incoming_reply_pack(incoming, "");
-    } else {
+    if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
     }
     return true;
