@@ -164,6 +164,39 @@ tdm_status tdm__ref_outcome(const tdm_ref *ref)
     return TDM_OK;
 }
 
+/* Ends what it holds of the value; the outcome is its own to change. */
+static void drop_value(tdm_ref *ref)
+{
+    tdm_document *document = ref->document;
+
+    set_document(ref, NULL);
+    tdm_document_destroy(document);
+    tdm__large_release(ref->large);
+    ref->large = NULL;
+    tdm__holds_release(&ref->nested);
+}
+
+tdm_status tdm_ref_free_value(tdm_ref *ref)
+{
+    TDM__LOCK(ref->runtime);
+
+    TDM_TRY(tdm__runtime_check(ref->runtime));
+    if (ref->shared != NULL && tdm__shared_is_borrowed(ref->shared)) {
+        return tdm__fail(TDM_E_STATE,
+                         "the value belongs to another process: its owner frees it");
+    }
+    if (!ref->done) {
+        return tdm__fail(TDM_E_STATE,
+                         "the result is not there yet: tdm_cancel() gives up its call");
+    }
+    if (ref->status == TDM_OK) {
+        drop_value(ref);
+        ref->status = TDM_E_VALUE_LOST;
+        ref->detail = strdup("the value was freed by its owner"); /* no memory: without words */
+    }
+    return TDM_OK;
+}
+
 static bool ref_is_done(void *arg)
 {
     const tdm_ref *ref = arg;

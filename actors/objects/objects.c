@@ -110,6 +110,11 @@ bool tdm__shared_is_settled(const struct tdm__shared *shared)
     return shared->owner == NULL || shared->acknowledged;
 }
 
+bool tdm__shared_is_borrowed(const struct tdm__shared *shared)
+{
+    return shared->owner != NULL;
+}
+
 tdm_status tdm__objects_create(tdm_runtime *runtime, struct tdm__objects **objects_out)
 {
     struct tdm__objects *objects = calloc(1, sizeof(*objects));

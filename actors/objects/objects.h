@@ -45,6 +45,7 @@ void tdm__shared_done(struct tdm__shared *shared);
 /* The last holder has gone. */
 void tdm__shared_end(struct tdm__shared *shared);
 bool tdm__shared_is_settled(const struct tdm__shared *shared);
+bool tdm__shared_is_borrowed(const struct tdm__shared *shared);
 
 /* How many there are, for tests and tools. */
 struct tdm__objects_count {

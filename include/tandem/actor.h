@@ -329,6 +329,11 @@ TDM_API tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *
 TDM_API tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out);
 /* Lets go; a result that comes later is dropped.  NULL is allowed. */
 TDM_API void tdm_ref_release(tdm_ref *ref);
+/* Gives the value's memory back at once, though references to it live: to read one of them is
+ * TDM_E_VALUE_LOST from then on.  Other processes that have the value already keep it until
+ * they let go; what this one has read from it is no longer valid, and nobody may be reading it.
+ * For its owner: TDM_E_STATE elsewhere, and while the result is not there yet. */
+TDM_API tdm_status tdm_ref_free_value(tdm_ref *ref);
 
 #ifdef __cplusplus
 }

@@ -256,6 +256,40 @@ static void memory_is_used_again_while_it_is_warm(void **state)
     assert_int_equal(use_here().idle_bytes, idle_bytes);
 }
 
+static void a_freed_value_gives_its_memory_back_while_references_live(void **state)
+{
+    const void *bytes;
+    size_t size_bytes;
+    tdm_ref *unread;
+    tdm_ref *read;
+    tdm_ref *ref;
+
+    (void)state;
+    must(tdm_put(runtime, &unread, "b", (const void *)data, data_bytes));
+    must(tdm_get(unread, 0, "b", &bytes, &size_bytes));
+    must(tdm_ref_free_value(unread));
+    assert_int_equal(use_here().used_bytes, 0);
+    assert_int_equal(tdm_get(unread, 0, "b", &bytes, &size_bytes), TDM_E_VALUE_LOST);
+    tdm_ref_release(unread);
+
+    must(tdm_put(runtime, &read, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call(reader, "keep", &ref, "R", read));
+    assert_int_equal(number_of(ref), sum_of(data, data_bytes));
+    must(tdm_ref_free_value(read));
+    assert_int_equal(use_here().lent_count, 1); /* it reads on, as long as it likes */
+    assert_true(use_here().used_bytes >= data_bytes);
+    drop(reader);
+    assert_all_returned(reader);
+    tdm_ref_release(read);
+
+    must(tdm_actor_call(reader, "echo", &ref, "b", (const void *)data, data_bytes));
+    must(tdm_get(ref, PATIENCE_MS, "b", &bytes, &size_bytes));
+    must(tdm_ref_free_value(ref)); /* a result, in the memory of who made it */
+    assert_int_equal(use_here().read_count, 0);
+    tdm_ref_release(ref);
+    assert_all_returned(reader);
+}
+
 static void a_lent_segment_is_not_written_to(void **state)
 {
     tdm_ref *put;
@@ -452,6 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_large_value_is_read_in_place_by_others),
         cmocka_unit_test(memory_is_used_again_while_it_is_warm),
+        cmocka_unit_test(a_freed_value_gives_its_memory_back_while_references_live),
         cmocka_unit_test(a_lent_segment_is_not_written_to),
         cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
         cmocka_unit_test(large_items_travel_by_descriptor),

@@ -294,6 +294,64 @@ static void a_borrowers_death_takes_nothing_along(void **state)
     assert_int_equal(stage_int(ref), 37);
 }
 
+/* ---- values freed ----------------------------------------------------------------------- */
+
+static void assert_freed(tdm_ref *ref)
+{
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &(int64_t){0}), TDM_E_VALUE_LOST);
+    stage_detail_has("freed by its owner");
+}
+
+static void a_freed_value_is_lost_to_all_who_have_not_read_it(void **state)
+{
+    tdm_actor *unread = stage_make("holder", NULL, NULL);
+    tdm_actor *reader = stage_make("holder", NULL, NULL);
+    tdm_ref *ref = put(41);
+    tdm_ref *copy;
+    tdm_ref *sum;
+
+    (void)state;
+    MUST(tdm_ref_copy(ref, &copy));
+    MUST(tdm_actor_call(unread, "keep", NULL, "R", ref));
+    MUST(tdm_actor_call(reader, "keep", NULL, "R", ref));
+    assert_int_equal(stage_int(stage_call(reader, "read")), 41);
+    MUST(tdm_ref_free_value(ref));
+    MUST(tdm_ref_free_value(copy)); /* once more does nothing */
+    assert_freed(ref);
+    assert_freed(copy);
+    assert_int_equal(stage_try(unread, "read"), TDM_E_VALUE_LOST);
+    stage_detail_has("freed by its owner");
+    assert_int_equal(stage_int(stage_call(reader, "read")), 41);
+    MUST(tdm_actor_call(reader, "kinds", &sum, "rr", ref, ref));
+    assert_int_equal(stage_status(sum), TDM_E_VALUE_LOST);
+    tdm_ref_release(copy);
+    tdm_ref_release(ref);
+    stage_end(reader);
+    stage_end(unread);
+}
+
+static void only_what_is_there_is_freed_and_by_its_owner(void **state)
+{
+    tdm_actor *holder = stage_make("holder", NULL, NULL);
+    tdm_actor *desk = stage_make("desk", NULL, NULL);
+    tdm_ref *borrowed = given(stage_call_int(holder, "make", 43));
+    tdm_ref *late = stage_call(desk, "ask");
+    tdm_ref *failed = NULL;
+
+    (void)state;
+    assert_int_equal(tdm_ref_free_value(borrowed), TDM_E_STATE);
+    assert_int_equal(stage_int(borrowed), 43);
+    assert_int_equal(tdm_ref_free_value(late), TDM_E_STATE);
+    MUST(stage_status(stage_call_int(desk, "answer", 3)));
+    assert_int_equal(stage_int(late), 3);
+    MUST(tdm_actor_call(desk, "fly", &failed, ""));
+    assert_int_equal(tdm_get(failed, PATIENCE_MS, ""), TDM_E_NOT_FOUND);
+    MUST(tdm_ref_free_value(failed));
+    assert_int_equal(stage_status(failed), TDM_E_NOT_FOUND);
+    stage_end(desk);
+    stage_end(holder);
+}
+
 /* ---- values ----------------------------------------------------------------------------- */
 
 static void values_of_every_kind_come_back_as_they_went(void **state)
@@ -429,6 +487,8 @@ int conformance_references(void)
         cmocka_unit_test(references_inside_values_live_with_them),
         cmocka_unit_test(the_owners_death_loses_what_is_not_here),
         cmocka_unit_test(a_borrowers_death_takes_nothing_along),
+        cmocka_unit_test(a_freed_value_is_lost_to_all_who_have_not_read_it),
+        cmocka_unit_test(only_what_is_there_is_freed_and_by_its_owner),
         cmocka_unit_test(values_of_every_kind_come_back_as_they_went),
         cmocka_unit_test(a_large_value_arrives_wherever_it_is_read),
         cmocka_unit_test(a_large_value_of_this_node_is_read_in_place),
