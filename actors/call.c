@@ -97,6 +97,16 @@ void tdm__call_arrives(void *arg, tdm_call *call)
     }
 }
 
+tdm_status tdm__call_parse(tdm_call *call)
+{
+    if (call->document != NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__incoming_document(tdm_runtime_current(), call->incoming, &call->document));
+    call->arguments = tdm_document_root(call->document);
+    return tdm__holds_of_document(tdm_runtime_current(), call->document, &call->holds);
+}
+
 /* ---- what was called -------------------------------------------------------------------- */
 
 tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)

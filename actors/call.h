@@ -58,10 +58,16 @@ struct tdm_call {
     struct tdm__kept_answer *held_answer; /* owned */
 };
 
+TAILQ_HEAD(tdm__calls, tdm_call);
+
 static inline bool tdm__call_is_in_line(const tdm_call *call)
 {
     return call->state == TDM__CALL_HELD || call->state == TDM__CALL_WAITING;
 }
+
+/* Parses the arguments, if that has not been done: call->document, which the holder of a call
+ * may replace, with call->arguments. */
+tdm_status tdm__call_parse(tdm_call *call);
 
 /* Runs the constructor, if there is one. */
 tdm_status tdm__call_construct(struct tdm__loop *loop,

@@ -115,9 +115,8 @@ static const char *state_of(const tdm_call *call)
     return call->holds_count > 0 ? "ARGUMENTS" : "QUEUED";
 }
 
-static void add_arrived(void *arg, const tdm_call *call)
+static void add_arrived(struct listing *listing, const tdm_call *call)
 {
-    struct listing *listing = arg;
     const tdm_runtime *runtime = listing->runtime;
     const struct tdm__identity *peer = tdm__incoming_peer(call->incoming);
     char caller[TDM__ID_TEXT_BYTES];
@@ -131,6 +130,18 @@ static void add_arrived(void *arg, const tdm_call *call)
                                           .method = tdm__incoming_method(call->incoming),
                                           .state = state_of(call),
                                           .age_ms = listing->now_ms - call->arrived_ms});
+}
+
+static void add_all_arrived(struct listing *listing, const struct tdm__calls *calls)
+{
+    const tdm_call *call;
+
+    TAILQ_FOREACH(call, calls, all_link)
+    {
+        if (!call->answered) {
+            add_arrived(listing, call);
+        }
+    }
 }
 
 /* ---- all of them ------------------------------------------------------------------------ */
@@ -151,7 +162,7 @@ uint64_t tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *
         add_outgoing(&listing, &link->waiting);
     }
     if (executor != NULL) {
-        tdm__executor_each(executor, add_arrived, &listing);
+        add_all_arrived(&listing, tdm__executor_calls(executor));
     }
     tdm_write_array(writer, listing.rows_count);
     tdm_write_packed(writer, tdm_writer_bytes(listing.rows));

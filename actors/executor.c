@@ -7,7 +7,6 @@
 #include "actors/children.h"
 #include "actors/class.h"
 #include "actors/lane.h"
-#include "actors/objects/large.h"
 #include "actors/observe.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -35,7 +34,7 @@ struct tdm__executor {
     uint64_t arrivals_count;
     uint32_t running_count; /* methods, on all threads */
     struct tdm__callers callers;
-    TAILQ_HEAD(, tdm_call) calls; /* owned: not answered, or still somebody's */
+    struct tdm__calls calls; /* owned: not answered, or still somebody's */
     uint32_t lanes_count;
     struct tdm__lane lanes[TDM_CONCURRENCY_GROUPS_MAX + 1]; /* the default one first */
     struct tdm__lane *lane_of_method[TDM_METHODS_MAX];
@@ -161,22 +160,12 @@ void tdm__executor_on_answer(struct tdm__executor *executor, tdm__answer_fn *fn,
 
 /* ---- running one call ------------------------------------------------------------------- */
 
-tdm_status tdm__executor_parse(tdm_call *call)
-{
-    if (call->document != NULL) {
-        return TDM_OK;
-    }
-    TDM_TRY(tdm__incoming_document(tdm_runtime_current(), call->incoming, &call->document));
-    call->arguments = tdm_document_root(call->document);
-    return tdm__holds_of_document(tdm_runtime_current(), call->document, &call->holds);
-}
-
 static tdm_status begin(tdm_call *call)
 {
     if (call->deadline_ms != TDM__NEVER && tdm__clock_ms() >= call->deadline_ms) {
         return tdm__fail(TDM_E_TIMEOUT, "its deadline passed before it began");
     }
-    return tdm__executor_parse(call);
+    return tdm__call_parse(call);
 }
 
 static tdm_status run_method(tdm_call *call)
@@ -677,17 +666,9 @@ uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor)
     return executor->waiting_count;
 }
 
-void tdm__executor_each(const struct tdm__executor *executor,
-                        void (*fn)(void *arg, const tdm_call *call), void *arg)
+const struct tdm__calls *tdm__executor_calls(const struct tdm__executor *executor)
 {
-    const tdm_call *call;
-
-    TAILQ_FOREACH(call, &executor->calls, all_link)
-    {
-        if (!call->answered) {
-            fn(arg, call);
-        }
-    }
+    return &executor->calls;
 }
 
 const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor)

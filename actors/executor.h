@@ -20,6 +20,7 @@
  * A method runs without the loop's lock; everything here is called with it, unless it says
  * otherwise. */
 struct tdm__executor;
+struct tdm__calls;
 
 struct tdm__executor_options {
     struct tdm__loop *loop; /* borrowed, as all of these */
@@ -48,9 +49,8 @@ uint32_t tdm__executor_waiting_count(const struct tdm__executor *executor);
 /* And all, by method. */
 const struct tdm__tally *tdm__executor_tally(const struct tdm__executor *executor);
 
-/* Each that has no answer yet, in the order in which they came. */
-void tdm__executor_each(const struct tdm__executor *executor,
-                        void (*fn)(void *arg, const tdm_call *call), void *arg);
+/* Each by itself (call.h), in the order in which they came; some may have been answered. */
+const struct tdm__calls *tdm__executor_calls(const struct tdm__executor *executor);
 
 /* The actor is to end.  `drain`: when all that has arrived is done, kept calls included; else
  * when the methods that run have returned, and the other calls fail with TDM_E_ACTOR_DIED. */
@@ -67,10 +67,6 @@ tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *a
  * fetched.  It must not run the loop. */
 typedef void tdm__arrival_fn(void *arg, tdm_call *call);
 void tdm__executor_on_arrival(struct tdm__executor *executor, tdm__arrival_fn *fn, void *arg);
-
-/* Parses the arguments, if that has not been done: call->document (call.h), which the holder of
- * a call may replace, with call->arguments. */
-tdm_status tdm__executor_parse(tdm_call *call);
 
 /* The method does not begin before as many releases.  Later calls of the same caller keep their
  * place behind it where methods run in order; calls of others go on.  A call that is held, or

@@ -204,7 +204,7 @@ static tdm_call *held;
 static void hold_sevens(void *arg, tdm_call *arrived)
 {
     (void)arg;
-    assert_int_equal(tdm__executor_parse(arrived), TDM_OK);
+    assert_int_equal(tdm__call_parse(arrived), TDM_OK);
     if (tdm_value_int(tdm_value_at(arrived->arguments, 0), 0) == 7) {
         tdm__executor_hold(arrived);
         held = arrived;
