@@ -29,7 +29,7 @@ struct tdm_call {
     TAILQ_ENTRY(tdm_call) all_link; /* in the executor's */
     struct tdm__loop *loop;         /* borrowed */
     struct tdm__executor *executor; /* borrowed; NULL for a constructor, like what follows */
-    struct tdm__caller *caller;
+    struct tdm__caller *caller;     /* NULL once the answer has left */
     struct tdm__lane *lane;
     const struct tdm_method_entry *method;
     struct tdm__incoming *incoming; /* NULL once the answer has left */

@@ -62,9 +62,6 @@ static void call_settle(tdm_call *call)
         call->answer_holds_count > 0 || call->is_loose) {
         return;
     }
-    if (call->caller->taken_up == call) {
-        call->caller->taken_up = NULL;
-    }
     TAILQ_REMOVE(&call->executor->calls, call, all_link);
     call_free(call);
 }
@@ -94,13 +91,18 @@ static const struct tdm__answer *answer_to_keep(const tdm_call *call,
 static void send_answer(tdm_call *call, const struct tdm__answer *answer)
 {
     struct tdm__incoming *incoming = call->incoming;
+    struct tdm__caller *caller = call->caller;
 
-    call->caller->calls_count--;
+    caller->calls_count--;
+    if (caller->taken_up == call) {
+        caller->taken_up = NULL;
+    }
     if (call->sequence != 0) {
-        tdm__caller_keep(&call->executor->callers, call->caller, call->sequence,
+        tdm__caller_keep(&call->executor->callers, caller, call->sequence,
                          answer_to_keep(call, answer));
     }
     call->incoming = NULL;
+    call->caller = NULL; /* it may be forgotten before the method returns */
     tdm__answer_send(answer, incoming);
 }
 

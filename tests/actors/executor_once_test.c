@@ -280,6 +280,27 @@ static void a_held_call_can_be_canceled(void **state)
     exec_close();
 }
 
+/* A method may go on for hours after its reply: its caller, silent since, is forgotten. */
+static void a_call_that_was_answered_does_not_need_its_caller(void **state)
+{
+    struct pair_answer answers[2];
+    uint64_t call_id;
+
+    (void)state;
+    open_with_holds(&exec_plain);
+    call_id = exec_call(0, "note", 7, &answers[0]);
+    (void)exec_call(0, "note", 8, &answers[1]);
+    exec_cancel(0, call_id);
+    assert_int_equal(exec_outcome(&answers[1]), TDM_OK);
+    {
+        TDM__ENTER(exec_world.loop);
+        assert_true(held->answered);
+        assert_null(held->caller);
+        tdm__executor_release(held);
+    }
+    exec_close();
+}
+
 static void hold_answer(void *arg, tdm_call *answered, struct tdm__answer *answer)
 {
     (void)arg;
@@ -326,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_held_call_holds_up_its_own_caller_only),
         cmocka_unit_test(a_held_call_holds_up_nobody_where_order_is_free),
         cmocka_unit_test(a_held_call_can_be_canceled),
+        cmocka_unit_test(a_call_that_was_answered_does_not_need_its_caller),
         cmocka_unit_test(an_answer_may_wait),
     };
 
