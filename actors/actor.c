@@ -234,7 +234,7 @@ static tdm_status create(tdm_runtime *runtime, const char *class_name,
                          struct tdm__arguments *arguments, tdm_actor **actor_out)
 {
     struct tdm__actor_spec *spec;
-    struct tdm__link *link;
+    struct tdm__link *link = NULL;
     tdm_status status = make_spec(runtime, class_name, options, arguments, &spec);
 
     if (status != TDM_OK) {
