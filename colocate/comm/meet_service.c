@@ -19,7 +19,8 @@ enum {
     MEETINGS_MAX = 1024,
     ADDRESS_BYTES = 128,
     GRACE_MS = 1000,
-    GONE_MS = 10000
+    GONE_MS = 10000,
+    OFF_MAX = 16
 };
 
 struct member {
@@ -58,6 +59,8 @@ struct service {
     struct meeting *meetings;
     uint32_t meetings_count;
     uint64_t generation;
+    char off[OFF_MAX][NAME_BYTES]; /* called off lately, round and round; "": none */
+    uint32_t off_next;
 };
 
 struct joining {
@@ -380,6 +383,25 @@ static void on_notice(void *arg, enum tdm__notice notice, uint64_t items_taken)
     set_timer(service);
 }
 
+/* A name stands for itself and for all that are below it. */
+static bool stands_for(const char *off, const char *name)
+{
+    size_t length = strlen(off);
+
+    return length > 0 && strncmp(off, name, length) == 0 &&
+           (name[length] == '\0' || name[length] == '/');
+}
+
+static tdm_status check_not_off(const struct service *service, const char *name)
+{
+    for (uint32_t i = 0; i < OFF_MAX; i++) {
+        if (stands_for(service->off[i], name)) {
+            return tdm__fail(TDM_E_ABORTED, "group %s was called off", name);
+        }
+    }
+    return TDM_OK;
+}
+
 /* Keeps `incoming` on TDM_OK, to be answered with the others. */
 static tdm_status join(struct service *service, struct tdm__incoming *incoming,
                        const struct joining *joining)
@@ -387,6 +409,7 @@ static tdm_status join(struct service *service, struct tdm__incoming *incoming,
     struct meeting *meeting = find_waiting(service, joining->name, joining->across);
     struct member *member;
 
+    TDM_TRY(check_not_off(service, joining->name));
     if (meeting == NULL) {
         TDM_TRY(start_meeting(service, joining, &meeting));
     }
@@ -620,6 +643,64 @@ static tdm_status serve_gone(struct service *service, struct tdm__incoming *inco
     return TDM_OK;
 }
 
+/* ---- called off ------------------------------------------------------------------------- */
+
+/* Who comes later must hear of it, too. */
+static void call_off(struct service *service, const char *name)
+{
+    struct meeting *next;
+    char detail[NAME_BYTES + 32];
+
+    (void)snprintf(service->off[service->off_next], NAME_BYTES, "%s", name);
+    service->off_next = (service->off_next + 1) % OFF_MAX;
+    for (struct meeting *meeting = service->meetings; meeting != NULL; meeting = next) {
+        next = meeting->next;
+        if (meeting->segment == NULL && stands_for(name, meeting->name)) {
+            (void)snprintf(detail, sizeof(detail), "group %s was called off", meeting->name);
+            dissolve(service, meeting, TDM_E_ABORTED, detail);
+        }
+    }
+    set_timer(service);
+}
+
+static void on_called_off_there(void *arg, struct tdm__reply *reply)
+{
+    struct tdm__incoming *incoming = arg;
+
+    if (reply->status == TDM_OK) {
+        tdm__incoming_reply(incoming, reply->packed, NULL, 0);
+    } else {
+        tdm__incoming_fail(incoming, reply->status, reply->detail);
+    }
+}
+
+/* Of a process of this node, or from its daemon. */
+static tdm_status serve_off(struct service *service, struct tdm__incoming *incoming)
+{
+    const char *name;
+    const void *id;
+    size_t id_bytes;
+    struct tdm__id where;
+
+    TDM_TRY(tdm__incoming_unpack(incoming, "sb", &name, &id, &id_bytes));
+    if (name == NULL || name[0] == '\0' || strlen(name) >= NAME_BYTES ||
+        id_bytes != sizeof(where.bytes)) {
+        return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",
+                         NAME_BYTES - 1);
+    }
+    memcpy(where.bytes, id, id_bytes);
+    if (tdm__id_equal(&where, &service->node->record.id)) {
+        call_off(service, name);
+        tdm__incoming_reply_pack(incoming, "");
+    } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "meet.off of another node, from a daemon");
+    } else {
+        tdm__node_forward(service->node, &where, "meet.off", tdm__incoming_packed(incoming),
+                          tdm__deadline_in(GONE_MS), on_called_off_there, incoming);
+    }
+    return TDM_OK;
+}
+
 /* ---- the service ------------------------------------------------------------------------ */
 
 static void serve(void *self, struct tdm__incoming *incoming)
@@ -630,7 +711,8 @@ static void serve(void *self, struct tdm__incoming *incoming)
     } methods[] = {{"meet.join", serve_join},
                    {"meet.across", serve_across},
                    {"meet.far", serve_far},
-                   {"meet.gone", serve_gone}};
+                   {"meet.gone", serve_gone},
+                   {"meet.off", serve_off}};
     tdm_status status =
         tdm__fail(TDM_E_NOT_FOUND, "there is no method %s", tdm__incoming_method(incoming));
 

@@ -14,13 +14,18 @@
  *               to meet on
  *   meet.far    the same from that node's daemon, with the member's   the same
  *               id in place of the node
- *   meet.gone   the id b of such a member that has died          –
+ *   meet.gone   the id b of such a member that has died               –
+ *   meet.off    name s, the node b that is met on                     –
  *
  * All members are answered when the last has come, and the name is free again; or, at the
  * first one's deadline, all who came are told who did not (TDM_E_TIMEOUT).  A member that
  * dies before is out of the meeting; one that dies after ends the group for the others.  Where
  * a whole node is lost, before, all who came are told which, and whom it had with it
  * (TDM_E_NODE_LOST).
+ *
+ * Who knows that a member will not come calls the meeting off, and with it all whose names
+ * begin with that name and a slash: who has come, or comes late, is told so (TDM_E_ABORTED).
+ * Such a name is not to be used again.  Groups that have met are not touched.
  *
  * Members of a meeting across nodes hear of one another and connect among themselves, or join
  * once more, by that key, where all are on one node after all. */

@@ -244,7 +244,10 @@ static tdm_status make_line(tdm_call *call, void *self)
     struct engine *engine = self;
 
     engine->line.regions = engine->rank.regions;
-    return tdm__line_open(&engine->line, engine->rank.runtime, 1, call);
+    tdm__step("engine.draw");
+    TDM_TRY(tdm__line_open(&engine->line, engine->rank.runtime, 1, call));
+    tdm__step("engine.drawn");
+    return TDM_OK;
 }
 
 /* Where trainers are far, what is listed follows on the line. */

@@ -3,15 +3,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/far.h"
 
+#include "actors/runtime.h"
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/log.h"
 #include "runtime/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 enum { TRAINER = 0, ENGINE = 1, ENDS = 2 };
+enum { OFF_MS = 5000 };
 
 /* ---- one end ---------------------------------------------------------------------------- */
 
@@ -152,12 +155,50 @@ static tdm_status call_ends(struct tdm__crew *crew, const struct tdm__id *update
         if (crew->engines[i] == NULL) {
             continue;
         }
-        (void)snprintf(name, sizeof(name), "line/%u/%s", i, id);
+        (void)snprintf(name, sizeof(name), "line/%s/%u", id, i);
         TDM_TRY(call_end(crew->trainers[i], name, info.node_id, crew, &refs[i]));
         TDM_TRY(call_end(crew->engines[i], name, info.node_id, crew,
                          &refs[crew->engines_count + i]));
     }
     return TDM_OK;
+}
+
+static tdm_status ask_to_call_off(struct tdm__crew *crew, const struct tdm__id *update)
+{
+    struct tdm_actor_info info;
+    struct tdm__id node;
+    char id[TDM__ID_TEXT_BYTES];
+    char name[TDM__ID_TEXT_BYTES + 16];
+    tdm_writer *writer;
+    tdm_status status;
+
+    tdm_actor_describe(crew->trainers[0], &info);
+    TDM_TRY(tdm__id_parse(info.node_id, &node));
+    (void)snprintf(name, sizeof(name), "line/%s", tdm__id_text(update, id));
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm_pack(writer, "sb", name, (const void *)node.bytes, sizeof(node.bytes));
+    if (status == TDM_OK) {
+        status =
+            tdm__runtime_ask(crew->runtime, "meet.off", tdm_writer_bytes(writer), OFF_MS, NULL);
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+/* A rank that will not come is dead, or is killed for its silence, and that shows here: the
+ * rank at the other end of its line must not wait for it.  Where nobody can be told it waits
+ * for as long as an update may take.  `status` comes back. */
+static tdm_status call_off(struct tdm__crew *crew, const struct tdm__id *update,
+                           tdm_status status)
+{
+    char detail[TDM__ERROR_DETAIL_BYTES];
+
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (ask_to_call_off(crew, update) != TDM_OK) {
+        tdm__log(TDM__WARN, "job", "lines to the engines are not called off: %s",
+                 tdm_error_detail());
+    }
+    return tdm__fail(status, "%s", detail);
 }
 
 tdm_status tdm__lines_make(struct tdm__crew *crew, const struct tdm__id *update)
@@ -180,5 +221,8 @@ tdm_status tdm__lines_make(struct tdm__crew *crew, const struct tdm__id *update)
     tdm__crew_release(refs, count);
     free(refs);
     crew->lines_stand = status == TDM_OK;
+    if (status != TDM_OK) {
+        status = call_off(crew, update, status);
+    }
     return tdm__wrap(status, "lines to the engines");
 }

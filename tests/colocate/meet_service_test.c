@@ -104,6 +104,46 @@ static void all_are_answered_when_the_last_has_come(void **state)
     }
 }
 
+static tdm_status call_off(const char *name)
+{
+    return one_node_ask(runtime, "meet.off", NULL, "sb", name,
+                        (const void *)runtime->self.node.bytes,
+                        sizeof(runtime->self.node.bytes));
+}
+
+static void who_waits_or_comes_late_hears_that_it_is_called_off(void **state)
+{
+    struct answer waits;
+    struct answer below;
+    struct answer other;
+
+    (void)state;
+    start_join("line/7", 0, 2, LONG_MS, &waits);
+    start_join("line/7/0", 0, 2, LONG_MS, &below);
+    start_join("line/77", 0, 2, LONG_MS, &other);
+    TRY(call_off("line/7"));
+    await(&waits);
+    await(&below);
+    assert_int_equal(waits.status, TDM_E_ABORTED);
+    assert_int_equal(below.status, TDM_E_ABORTED);
+    assert_string_equal(below.detail, "group line/7/0 was called off");
+    assert_false(has_come(&other));
+    assert_refused("line/7/1", 1, 2, TDM_E_ABORTED, "was called off");
+    start_join("line/77", 1, 2, LONG_MS, &waits);
+    await(&other);
+    await(&waits);
+    assert_int_equal(other.status, TDM_OK);
+}
+
+static void what_is_no_name_or_node_is_not_called_off(void **state)
+{
+    (void)state;
+    assert_int_equal(call_off(""), TDM_E_INVAL);
+    assert_int_equal(one_node_ask(runtime, "meet.off", NULL, "sb", "line", "node", (size_t)4),
+                     TDM_E_INVAL);
+    assert_int_equal(one_node_ask(runtime, "meet.off", NULL, "s", "line"), TDM_E_TYPE);
+}
+
 static void ranks_and_names_that_are_none_are_refused(void **state)
 {
     char name[200];
@@ -174,6 +214,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_answered_when_the_last_has_come),
+        cmocka_unit_test(who_waits_or_comes_late_hears_that_it_is_called_off),
+        cmocka_unit_test(what_is_no_name_or_node_is_not_called_off),
         cmocka_unit_test(ranks_and_names_that_are_none_are_refused),
         cmocka_unit_test(members_that_disagree_are_told_both_shapes),
         cmocka_unit_test(a_rank_that_joins_once_more_replaces_itself),

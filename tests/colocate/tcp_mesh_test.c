@@ -57,6 +57,25 @@ static void one_that_is_gone_is_named_at_once(void **state)
     tdm__mesh_destroy(mesh);
 }
 
+/* The higher rank of two calls the lower one, which would wait for that. */
+static void one_that_is_gone_before_it_called_is_not_waited_for(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+    char address[64];
+    const char *const addresses[2] = {NULL, address};
+    struct tdm__mesh *mesh;
+
+    (void)state;
+    TRY(mesh_world_listen(1, 2, SOON_MS, mesh_world_token, &mesh));
+    (void)snprintf(address, sizeof(address), "%s", tdm__mesh_address(mesh));
+    tdm__mesh_destroy(mesh);
+    TRY(mesh_world_listen(0, 2, SOON_MS, mesh_world_token, &mesh));
+    assert_int_equal(tdm__mesh_connect(mesh, &group_key, addresses), TDM_E_ABORTED);
+    assert_non_null(strstr(tdm_error_detail(), "rank 1 of 2 died"));
+    assert_true(tdm__clock_ms() - begin_ms < SOON_MS);
+    tdm__mesh_destroy(mesh);
+}
+
 static void shapes_that_cannot_be_are_refused(void **state)
 {
     struct tdm__mesh *mesh;
@@ -236,6 +255,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_that_never_comes_is_named_at_the_deadline),
         cmocka_unit_test(one_that_is_gone_is_named_at_once),
+        cmocka_unit_test(one_that_is_gone_before_it_called_is_not_waited_for),
         cmocka_unit_test(shapes_that_cannot_be_are_refused),
         cmocka_unit_test(strangers_do_not_come_in_and_members_do),
         cmocka_unit_test(a_piece_of_another_call_ends_the_group),

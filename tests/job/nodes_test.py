@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 from support import Failure, World, finish, main, notes_of, numbers_of, on_cuda, read_until, require, steps_of
 
@@ -20,6 +21,7 @@ STEPS = 5
 WORDS = [f"rollout.num_rollout={STEPS}", "rollout.warmup_steps=2"]
 FAR = ["engine.colocate=false", "cluster.num_gpus=8"]
 GPUS = 4  # of each node: room for the trainers, or for the engines
+UPDATE_S = 100  # the longest a step of an update may take
 PIDFD_GETFD = 438
 DIFFERENCE_MAX = 5e-5  # of the log-probability of a token, between trainer and engines
 
@@ -132,11 +134,11 @@ def engines_on_another_node_learn_the_same(world):
     world.require_clean()
 
 
-def broken_at(world, step, how):
+def broken_at(world, step, how, count=11):
     """An engine rank breaks in its third update; the job makes the same steps, and says who."""
     marker = world.path / "broken"
-    with Cluster(world, TANDEM_STEP=f"engine/1/1 {step} 11 {how} {marker}") as cluster:
-        process = cluster.job("update.stall_timeout_ms=1500", "update.mode=copy")
+    with Cluster(world, TANDEM_STEP=f"engine/1/1 {step} {count} {how} {marker}") as cluster:
+        process = cluster.job("update.stall_timeout_ms=1500", "update.mode=copy", f"update.timeout_ms={UPDATE_S * 1000}")
         notes = require_same(world, process)
     require(marker.is_file(), f"nobody passed {step}")
     require(any(re.search(r"^engine 1 lost: actor engine/1/1 ", note) for note in notes), f"no loss: {notes}")
@@ -171,6 +173,16 @@ def gpus_of_two_nodes_want_nccl(world):
         code, _, err = finish(cluster.job("cluster.device=cuda"))
     require(code == 1 and "/nowhere/libnccl.so" in err, f"exit code {code}: {err}")
     world.require_clean()
+
+
+def an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for(world):
+    """Its trainer rank waits for it then.  Lines are drawn once, in the first update."""
+    for step, how in (("engine.draw", "kill"), ("engine.draw", "stop"), ("engine.drawn", "kill")):
+        begin = time.monotonic()
+        broken_at(world, step, how, count=1)
+        (world.path / "broken").unlink()
+        took_s = time.monotonic() - begin
+        require(took_s < UPDATE_S, f"{how} at {step}: the job took {took_s:.0f} s")
 
 
 def cut_tcp(pid):
@@ -210,4 +222,5 @@ if __name__ == "__main__":
     sys.exit(main([engines_on_another_node_learn_the_same, an_engine_killed_in_an_update_is_left_out,
                    an_engine_frozen_in_an_update_is_killed_and_left_out,
                    gpus_of_two_nodes_exchange_weights, gpus_of_two_nodes_want_nccl,
+                   an_engine_that_ends_while_its_line_is_drawn_is_not_waited_for,
                    a_cut_line_costs_an_update_and_is_made_anew]))

@@ -17,8 +17,9 @@ static const char confused[] = "was in another call or with another size";
 /* Another rank. */
 struct peer {
     struct tdm__mesh *mesh;
-    struct tdm__conn *conn; /* borrowed; NULL before it is there and once it has ended */
-    bool ready;             /* both have said who they are */
+    struct tdm__conn *conn;  /* borrowed; NULL before it is there and once it has ended */
+    struct tdm__conn *watch; /* the same; to a rank that is waited for */
+    bool ready;              /* both have said who they are */
     bool left;
     uint32_t sent_count;                   /* pieces that it has not taken yet */
     struct tdm__incoming *arrived[WINDOW]; /* owned: pieces that were not taken here yet */
@@ -430,6 +431,40 @@ static tdm_status call_on(struct tdm__mesh *mesh, struct peer *peer, const char 
     return status;
 }
 
+/* It says nothing: only that it ends says that the rank is gone, which would have called. */
+static void on_watch_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                            const char *detail)
+{
+    struct peer *peer = arg;
+    char how[128];
+
+    (void)conn;
+    peer->watch = NULL;
+    if (!peer->ready && reason != TDM_E_TIMEOUT) { /* who is slow may still come */
+        (void)snprintf(how, sizeof(how), "died: %.100s", detail);
+        end(peer->mesh, TDM_E_ABORTED, (uint32_t)(peer - peer->mesh->peers), how);
+    }
+}
+
+static tdm_status watch(struct tdm__mesh *mesh, struct peer *peer, const char *address)
+{
+    if (address == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__rpc_connect(mesh->rpc, address, &peer->watch));
+    tdm__conn_on_closed(peer->watch, on_watch_closed, peer);
+    return TDM_OK;
+}
+
+static void end_watches(struct tdm__mesh *mesh)
+{
+    for (uint32_t i = 0; i < mesh->ranks_count; i++) {
+        if (mesh->peers[i].watch != NULL) {
+            tdm__conn_close(mesh->peers[i].watch);
+        }
+    }
+}
+
 /* ---- pieces ----------------------------------------------------------------------------- */
 
 void tdm__mesh_begin(struct tdm__mesh *mesh, const struct tdm__comm_call *call)
@@ -576,11 +611,15 @@ tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
         TDM_TRY(tdm__wrap(call_on(mesh, &mesh->peers[i], addresses[i]), "rank %u of %u", i,
                           mesh->ranks_count));
     }
+    for (uint32_t i = mesh->rank + 1; i < mesh->ranks_count; i++) {
+        TDM_TRY(watch(mesh, &mesh->peers[i], addresses[i]));
+    }
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         if (i != mesh->rank) {
             TDM_TRY(wait_for(mesh, i, is_ready));
         }
     }
+    end_watches(mesh);
     (void)meet(mesh); /* what ended a group that was complete is told by the next call */
     return TDM_OK;
 }

@@ -37,7 +37,8 @@ struct tdm__mesh_options {
 tdm_status tdm__mesh_listen(const struct tdm__mesh_options *options,
                             struct tdm__mesh **mesh_out);
 const char *tdm__mesh_address(const struct tdm__mesh *mesh);
-/* Connects with all others, whose addresses are in the order of ranks; `key` is the group's. */
+/* Connects with all others, whose addresses are in the order of ranks; `key` is the group's.
+ * Who is gone before it has come is not waited for, unless its address is NULL. */
 tdm_status tdm__mesh_connect(struct tdm__mesh *mesh, const struct tdm__id *key,
                              const char *const *addresses);
 /* Leaves; never blocks.  NULL is allowed. */
