@@ -16,108 +16,146 @@ enum { START_MS = 60000, SLICE_MS = 100, EXPLAIN_MS = 1500 };
 
 /* ---- waiting ---------------------------------------------------------------------------- */
 
-static uint32_t count_done(const uint8_t *done, uint32_t count)
+/* What calls came to, and which have. */
+struct calls {
+    tdm_ref **refs; /* owned, but not what is in it */
+    uint8_t *done;  /* owned */
+    const tdm_value **values;
+    uint32_t count;
+};
+
+static void calls_fini(struct calls *calls)
+{
+    free(calls->refs);
+    free(calls->done);
+    free(calls->values);
+}
+
+/* Those that are there. */
+static tdm_status calls_init(struct calls *calls, tdm_ref *const *refs, uint32_t count)
+{
+    *calls = (struct calls){.refs = calloc(count + 1, sizeof(*calls->refs)),
+                            .done = calloc(count + 1, 1),
+                            .values = calloc(count + 1, sizeof(*calls->values))};
+    if (calls->refs == NULL || calls->done == NULL || calls->values == NULL) {
+        calls_fini(calls);
+        return tdm__fail(TDM_E_NOMEM, "waiting for %u calls", count);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (refs[i] != NULL) {
+            calls->refs[calls->count++] = refs[i];
+        }
+    }
+    return TDM_OK;
+}
+
+static uint32_t count_done(const struct calls *calls)
 {
     uint32_t sum = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        sum += done[i];
+    for (uint32_t i = 0; i < calls->count; i++) {
+        sum += calls->done[i];
     }
     return sum;
 }
 
+static bool is_death(tdm_status status)
+{
+    return status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST;
+}
+
 /* The failure among those done that explains the others best; TDM_OK if none has failed. */
-static tdm_status worst_of(tdm_ref *const *refs, const uint8_t *done, uint32_t count)
+static tdm_status worst_of(const struct calls *calls)
 {
     const tdm_value *value;
     tdm_ref *worst = NULL;
     int worst_weight = 0;
 
-    for (uint32_t i = 0; i < count; i++) {
-        tdm_status status = done[i] != 0 ? tdm_get_value(refs[i], 0, &value) : TDM_OK;
+    for (uint32_t i = 0; i < calls->count; i++) {
+        tdm_status status =
+            calls->done[i] != 0 ? tdm_get_value(calls->refs[i], 0, &value) : TDM_OK;
         int weight = 2;
 
         if (status == TDM_OK) {
             continue;
         }
-        if (status == TDM_E_ACTOR_DIED || status == TDM_E_NODE_LOST) {
+        if (is_death(status)) {
             weight = 3;
         } else if (status == TDM_E_ABORTED) {
             weight = 1; /* a consequence */
         }
         if (weight > worst_weight) {
-            worst = refs[i];
+            worst = calls->refs[i];
             worst_weight = weight;
         }
     }
     return worst == NULL ? TDM_OK : tdm_get_value(worst, 0, &value);
 }
 
+/* Wakes once: when all are done, one has failed, or the slice is over. */
+static bool all_are_done(struct calls *calls, int64_t deadline_ms)
+{
+    int64_t left_ms = tdm__deadline_left(deadline_ms);
+
+    (void)tdm_get_many(calls->refs, calls->count, left_ms < SLICE_MS ? left_ms : SLICE_MS,
+                       calls->values);
+    (void)tdm_wait(calls->refs, calls->count, 0, 0, calls->done);
+    return count_done(calls) == calls->count;
+}
+
 /* Waits until all are done, one has failed, the time is over, or the user is impatient. */
-static tdm_status wait_slices(struct tdm__crew *crew, tdm_ref *const *refs, uint8_t *done,
-                              uint32_t count, int64_t deadline_ms)
+static tdm_status wait_slices(struct tdm__crew *crew, struct calls *calls, int64_t deadline_ms)
 {
     for (;;) {
-        int64_t left_ms = tdm__deadline_left(deadline_ms);
-        tdm_status status;
+        bool late = tdm__deadline_left(deadline_ms) == 0;
+        bool all;
 
         if (crew->interrupts != NULL && *crew->interrupts >= 2) {
             return tdm__fail(TDM_E_CANCELED, "interrupted twice");
         }
-        status = tdm_wait(refs, count, count, left_ms < SLICE_MS ? left_ms : SLICE_MS, done);
-        if (status == TDM_OK) {
+        all = all_are_done(calls, deadline_ms);
+        TDM_TRY(worst_of(calls));
+        if (all) {
             return TDM_OK;
         }
-        TDM_TRY(worst_of(refs, done, count));
-        if (left_ms == 0) {
+        if (late) {
             return tdm__fail(TDM_E_TIMEOUT, "%u of %u ranks have not answered in time",
-                             count - count_done(done, count), count);
+                             calls->count - count_done(calls), calls->count);
         }
         TDM_TRY(tdm__loss_watch(crew));
     }
 }
 
-static tdm_status await_calls(struct tdm__crew *crew, tdm_ref *const *refs, uint8_t *done,
-                              uint32_t count, int64_t timeout_ms)
+/* What one failure tears down shows soon: waits a moment for the one that explains. */
+static tdm_status explain(struct calls *calls, tdm_status status)
 {
-    tdm_status status = wait_slices(crew, refs, done, count, tdm__deadline_in(timeout_ms));
-    if (status != TDM_OK && status != TDM_E_CANCELED) {
-        char detail[TDM__ERROR_DETAIL_BYTES];
-        tdm_status better;
+    int64_t deadline_ms = tdm__deadline_in(EXPLAIN_MS);
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    tdm_status worst = status;
+    tdm_status waited = TDM_OK;
 
-        /* What one failure tears down shows soon: wait a moment for the one that explains. */
-        (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
-        (void)tdm_wait(refs, count, count, status == TDM_E_ACTOR_DIED ? 0 : EXPLAIN_MS, done);
-        better = worst_of(refs, done, count);
-        status = better != TDM_OK ? better : tdm__fail(status, "%s", detail);
-    } else if (status == TDM_OK) {
-        status = worst_of(refs, done, count);
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    while (!is_death(worst) && count_done(calls) < calls->count && waited == TDM_OK) {
+        waited = tdm_wait(calls->refs, calls->count, count_done(calls) + 1,
+                          tdm__deadline_left(deadline_ms), calls->done);
+        worst = worst_of(calls);
     }
-    return status;
+    worst = worst_of(calls);
+    return worst != TDM_OK ? worst : tdm__fail(status, "%s", detail);
 }
 
 tdm_status tdm__crew_await(struct tdm__crew *crew, tdm_ref *const *refs, uint32_t count,
                            int64_t timeout_ms)
 {
-    tdm_ref **calls = calloc(count + 1, sizeof(*calls));
-    uint8_t *done = calloc(count + 1, 1);
-    uint32_t calls_count = 0;
-    tdm_status status = TDM_OK;
+    struct calls calls;
+    tdm_status status;
 
-    if (calls == NULL || done == NULL) {
-        status = tdm__fail(TDM_E_NOMEM, "waiting for %u calls", count);
-    } else {
-        for (uint32_t i = 0; i < count; i++) {
-            if (refs[i] != NULL) {
-                calls[calls_count++] = refs[i];
-            }
-        }
+    TDM_TRY(calls_init(&calls, refs, count));
+    status = wait_slices(crew, &calls, tdm__deadline_in(timeout_ms));
+    if (status != TDM_OK && status != TDM_E_CANCELED) {
+        status = explain(&calls, status);
     }
-    if (status == TDM_OK && calls_count > 0) {
-        status = await_calls(crew, calls, done, calls_count, timeout_ms);
-    }
-    free(calls);
-    free(done);
+    calls_fini(&calls);
     return status;
 }
 

@@ -17,7 +17,7 @@
 
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { RANKS = 3, LONG_MS = 20000, PROMPT_MS = 5000 };
+enum { RANKS = 3, LONG_MS = 20000, PROMPT_MS = 5000, SOON_MS = 1200 };
 
 /* ---- the ranks -------------------------------------------------------------------------- */
 
@@ -50,6 +50,13 @@ static tdm_status member_act(tdm_call *call, void *self)
 
         (void)nanosleep(&pause, NULL); /* a step that takes a while */
         return tdm_fail(TDM_E_INVAL, "a reason that comes late");
+    }
+    case 'l': {
+        const struct timespec pause = {.tv_nsec = 300000000};
+
+        (void)nanosleep(&pause, NULL);
+        (void)raise(SIGKILL);
+        return TDM_OK;
     }
     case 'h': {
         const struct timespec pause = {.tv_sec = 60};
@@ -147,6 +154,16 @@ static void one_failure_is_enough_to_stop_waiting(void **state)
     assert_true(tdm__clock_ms() - begin_ms < PROMPT_MS);
 }
 
+/* What came first waits a while for an explanation, but no longer than until there is one. */
+static void nobody_is_waited_for_once_a_death_is_known(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+
+    assert_int_equal(order(*state, "hil", LONG_MS), TDM_E_ACTOR_DIED);
+    assert_told("2");
+    assert_true(tdm__clock_ms() - begin_ms < SOON_MS);
+}
+
 static void the_silent_are_counted_at_the_deadline(void **state)
 {
     assert_int_equal(order(*state, "hh.", 300), TDM_E_TIMEOUT);
@@ -173,6 +190,7 @@ int main(void)
         EACH(a_cause_explains_more_than_what_it_tore_down),
         EACH(a_death_explains_everything_else),
         EACH(one_failure_is_enough_to_stop_waiting),
+        EACH(nobody_is_waited_for_once_a_death_is_known),
         EACH(the_silent_are_counted_at_the_deadline),
         EACH(a_second_interrupt_ends_the_wait),
     };
