@@ -436,6 +436,10 @@ tdm_status tdm__crew_start(struct tdm__crew *crew, tdm_runtime *runtime,
         status = tdm__vigil_create(runtime, crew->engines_count, spec->update_stall_timeout_ms,
                                    &crew->vigil);
     }
+    if (status == TDM_OK) {
+        status = tdm__vigil_create(runtime, crew->trainers_count,
+                                   spec->trainer_stall_timeout_ms, &crew->trainers_vigil);
+    }
     if (status != TDM_OK) {
         tdm__crew_fini(crew);
     }
@@ -453,11 +457,13 @@ static void destroy_all(tdm_actor **actors, uint32_t count)
 void tdm__crew_fini(struct tdm__crew *crew)
 {
     tdm__vigil_destroy(crew->vigil);
+    tdm__vigil_destroy(crew->trainers_vigil);
     free(crew->about);
     free(crew->manifest);
     free(crew->layouts);
     free(crew->dead);
     crew->vigil = NULL;
+    crew->trainers_vigil = NULL;
     crew->about = NULL;
     crew->manifest = NULL;
     crew->layouts = NULL;

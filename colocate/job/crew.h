@@ -37,7 +37,8 @@ struct tdm__crew {
     struct tdm__crew_engine *about; /* each engine; NULL: they all serve */
 
     struct tdm__vigil *vigil; /* over the engines' ranks; NULL: nobody looks after them */
-    struct tdm__member *dead; /* engine ranks lost since the last update began */
+    struct tdm__vigil *trainers_vigil; /* the same */
+    struct tdm__member *dead;          /* engine ranks lost since the last update began */
     uint32_t dead_count;
     /* NULL is allowed. */
     void (*on_news)(void *arg, uint32_t engine, enum tdm__engine_news news, const char *text);

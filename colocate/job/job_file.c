@@ -55,6 +55,8 @@ static const struct setting settings[] = {
     {"trainer.num_gpus_per_actor", NUMBER, FIELD(trainer_num_gpus_per_actor), 0.01, 1, 0.4,
      NULL},
     {"trainer.step_timeout_ms", COUNT, FIELD(step_timeout_ms), 1, DAY_MS, 60000, NULL},
+    {"trainer.stall_timeout_ms", COUNT, FIELD(trainer_stall_timeout_ms), 100, DAY_MS, 15000,
+     NULL},
 
     {"engine.num_engines", COUNT, FIELD(num_engines), 1, 64, 2, NULL},
     {"engine.rollout_num_gpus_per_engine", COUNT, FIELD(rollout_num_gpus_per_engine), 1, 64, 2,

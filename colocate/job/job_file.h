@@ -36,6 +36,7 @@ struct tdm__job_spec {
     uint32_t trainer_num_ranks;
     double trainer_num_gpus_per_actor;
     uint32_t step_timeout_ms;
+    uint32_t trainer_stall_timeout_ms; /* a trainer rank silent for longer ends the job */
 
     /* engine */
     uint32_t num_engines;

@@ -11,8 +11,27 @@
 
 enum { KILL_MS = 5000 };
 
+/* Nobody takes a trainer's place.  Killed, so that whoever else waits for it need not. */
+static tdm_status watch_trainers(struct tdm__crew *crew)
+{
+    if (crew->trainers_vigil == NULL) {
+        return TDM_OK;
+    }
+    TDM_TRY(tdm__vigil_ask(crew->trainers_vigil, crew->trainers));
+    for (uint32_t i = 0; i < crew->trainers_count; i++) {
+        const char *why = tdm__vigil_gone(crew->trainers_vigil, i);
+
+        if (why != NULL) {
+            TDM_TRY(tdm_actor_kill(crew->trainers[i], KILL_MS));
+            return tdm__fail(TDM_E_ACTOR_DIED, "%s", why);
+        }
+    }
+    return TDM_OK;
+}
+
 tdm_status tdm__loss_watch(struct tdm__crew *crew)
 {
+    TDM_TRY(watch_trainers(crew));
     if (crew->vigil == NULL) {
         return TDM_OK;
     }

@@ -9,7 +9,8 @@
  * killed, which is what lets its members be named dead: docs/protocols/commit.md. */
 
 /* While calls are waited for: kills the rank of an engine that has been silent for too long, so
- * that every call that needs it fails.  Never blocks on a rank that lives. */
+ * that every call that needs it fails; and a trainer's, which is then the failure that comes
+ * back.  Never blocks on a rank that lives. */
 tdm_status tdm__loss_watch(struct tdm__crew *crew);
 
 /* Asks every rank of every engine, and takes those that are gone out of the crew: no handles,

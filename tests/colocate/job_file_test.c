@@ -57,6 +57,7 @@ static void what_is_not_said_has_the_defaults(void **state)
     assert_string_equal(spec.device, "host");
     assert_int_equal(spec.trainer_num_ranks, 4);
     assert_true(spec.trainer_num_gpus_per_actor == 0.4);
+    assert_int_equal(spec.trainer_stall_timeout_ms, 15000);
     assert_int_equal(spec.num_engines, 2);
     assert_int_equal(spec.rollout_num_gpus_per_engine, 2);
     assert_true(spec.engine_num_gpus_per_actor == 0.2);

@@ -174,6 +174,28 @@ static void a_stopped_rank_ends_the_wait(void **state)
     assert_non_null(crew.engines[2]);
 }
 
+/* Nobody takes a trainer's place: the failure names it. */
+static void a_stopped_trainer_is_killed_and_told(void **state)
+{
+    int64_t begin_ms = tdm__clock_ms();
+    tdm_actor *trainer = one_node_actor(runtime, "rank", "t0", 0);
+    pid_t pid = pid_of(trainer);
+
+    (void)state;
+    crew.trainers = &trainer;
+    crew.trainers_count = 1;
+    TRY(tdm__vigil_create(runtime, 1, STALL_MS, &crew.trainers_vigil));
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(tdm__crew_call(&crew, crew.trainers, 1, "answer", no_arguments, LONG_MS),
+                     TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tdm_error_detail(), "t0 has not answered for 500 ms"));
+    assert_true(tdm__clock_ms() - begin_ms < LONG_MS / 2);
+    assert_int_equal(kill(pid, 0), -1);
+    assert_string_equal(told, ""); /* no engine's loss */
+    tdm__vigil_destroy(crew.trainers_vigil);
+    tdm_actor_destroy(trainer);
+}
+
 #define EACH(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
 
 int main(void)
@@ -183,6 +205,7 @@ int main(void)
         EACH(with_one_rank_the_engine_is_lost),
         EACH(too_few_are_left),
         EACH(a_stopped_rank_ends_the_wait),
+        EACH(a_stopped_trainer_is_killed_and_told),
     };
     int failed;
 

@@ -228,6 +228,20 @@ def a_trainer_rank_is_killed(world):
                 rank_died("trainer/2"))
 
 
+def a_trainer_rank_is_stopped(world):
+    """As a machine that pages for ever: the job ends long before the call's own time is over."""
+    stall_ms = int(STALL_MS * world.slow)
+    process = world.start("--json", "--out", "out", *ENDLESS, f"trainer.stall_timeout_ms={stall_ms}")
+    wait_for(process, "step", 1)
+    os.kill(find(world, "trainer/2")[0], signal.SIGSTOP)
+    begin = time.monotonic()
+    code, _, err = finish(process)
+    took_s = time.monotonic() - begin
+    require(code == 1 and f"actor trainer/2 has not answered for {stall_ms} ms" in err, f"exit code {code}: {err}")
+    require(took_s < 20 * world.slow, f"told after {took_s:.1f} s")
+    world.require_clean()
+
+
 def the_daemon_is_killed(world):
     each_moment(world, "daemon", lambda world, process: find(world, "tandemd"), node_died)
 
@@ -289,7 +303,8 @@ if __name__ == "__main__":
                    a_joiner_is_killed_and_the_engine_comes_back_all_the_same,
                    all_engines_are_killed_and_come_back_with_the_trainers_weights,
                    the_only_engine_is_killed_and_comes_back_with_the_trainers_weights,
-                   with_too_few_engines_the_job_ends, a_trainer_rank_is_killed, the_daemon_is_killed,
+                   with_too_few_engines_the_job_ends, a_trainer_rank_is_killed,
+                   a_trainer_rank_is_stopped, the_daemon_is_killed,
                    the_warden_is_killed, the_driver_is_killed, daemon_and_driver_are_killed_together,
                    the_store_is_killed_and_the_job_goes_on, a_detached_child_of_a_killed_rank_goes_with_it,
                    a_detached_child_goes_with_a_killed_driver]))
