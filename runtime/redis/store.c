@@ -27,11 +27,15 @@
  * deadline passed while it was sent stays in the list, without an outcome, until hiredis lets
  * go of it.
  *
+ * What the server answers with an error is told after a breath, for whoever is told may ask
+ * again at once.
+ *
  * Replies come in the order of the commands, so the head of `sent` is the oldest: if it is
  * without an answer for too long, the connection is given up. */
 
 enum {
     ATTEMPT_MS = 5000,
+    REFUSED_MS = 50,
     /* The last moment to send a commit again, after it was sent first: some time before its
      * outcome is forgotten. */
     REPEAT_MS = TDM__REDIS_OUTCOME_KEPT_MS - 10000,
@@ -51,6 +55,7 @@ struct operation {
     int64_t deadline_ms;
     int64_t sent_ms; /* of this attempt */
     bool repeated;
+    char *refusal; /* owned; the server's words, while it is among `refused` */
 };
 
 TAILQ_HEAD(operation_list, operation);
@@ -66,6 +71,7 @@ struct redis_store {
     struct tdm__watchers watchers;
     struct operation_list waiting; /* by sequence */
     struct operation_list sent;    /* by time */
+    struct operation_list refused; /* by time: at their deadline they are told */
     uint64_t last_sequence;
     bool loading; /* FUNCTION LOAD is under way */
     struct tdm__timer *timer;
@@ -87,6 +93,7 @@ static void arm_timer(struct redis_store *redis, int64_t at_ms)
 static void free_operation(struct operation *operation)
 {
     tdm__redis_command_free(&operation->command);
+    free(operation->refusal);
     free(operation);
 }
 
@@ -232,6 +239,29 @@ static void answer_with_reply(struct operation *operation, const redisReply *rep
     answer(operation, status, records);
 }
 
+static void answer_refused(struct operation *operation)
+{
+    TAILQ_REMOVE(&operation->redis->refused, operation, entry);
+    answer(operation, tdm__fail(TDM_E_STORE, "redis answered with %s", operation->refusal),
+           NULL);
+    free_operation(operation);
+}
+
+/* A server that takes no writes, or loads its data, says so in no time: that is told a moment
+ * later, be it behind the deadline. */
+static void hold_refused(struct operation *operation, const redisReply *reply)
+{
+    struct redis_store *redis = operation->redis;
+    char text[TDM__ERROR_DETAIL_BYTES];
+    int64_t told_ms = tdm__clock_ms() + REFUSED_MS;
+
+    operation->refusal = strdup(tdm__redis_reply_text(reply, text, sizeof(text)));
+    TDM_ASSERT(operation->refusal != NULL);
+    operation->deadline_ms = told_ms;
+    TAILQ_INSERT_TAIL(&redis->refused, operation, entry);
+    arm_timer(redis, told_ms);
+}
+
 /* `reply` is NULL when the connection ended without one. */
 static void on_reply(redisAsyncContext *context, void *reply, void *arg)
 {
@@ -248,6 +278,10 @@ static void on_reply(redisAsyncContext *context, void *reply, void *arg)
         if (no_function) {
             load_library(redis);
         }
+        return;
+    } else if (operation->outcome != NULL &&
+               ((const redisReply *)reply)->type == REDIS_REPLY_ERROR) {
+        hold_refused(operation, reply);
         return;
     } else if (operation->outcome != NULL) {
         answer_with_reply(operation, reply);
@@ -301,6 +335,13 @@ static void end_overdue(struct redis_store *redis, int64_t now_ms)
         } else {
             arm_timer(redis, operation->deadline_ms);
         }
+    }
+    while ((operation = TAILQ_FIRST(&redis->refused)) != NULL &&
+           operation->deadline_ms <= now_ms) {
+        answer_refused(operation);
+    }
+    if (operation != NULL) {
+        arm_timer(redis, operation->deadline_ms);
     }
     TAILQ_FOREACH(operation, &redis->sent, entry)
     {
@@ -410,6 +451,9 @@ static void redis_close(struct tdm__store *store)
         tdm__redis_link_destroy(redis->link); /* what was sent waits now */
     }
     if (redis->outcomes != NULL) {
+        while (!TAILQ_EMPTY(&redis->refused)) {
+            answer_refused(TAILQ_FIRST(&redis->refused));
+        }
         fail_waiting(redis, TDM_E_STORE);
         tdm__outcomes_destroy(redis->outcomes);
     }
@@ -503,6 +547,7 @@ tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const 
     redis->timer_ms = TDM__NEVER;
     TAILQ_INIT(&redis->waiting);
     TAILQ_INIT(&redis->sent);
+    TAILQ_INIT(&redis->refused);
     status = tdm__redis_address_parse(url, &redis->address);
     if (status == TDM_OK) {
         status = make_base(redis, cluster);

@@ -236,6 +236,23 @@ static void reads_go_on_while_the_server_takes_no_writes(void **state)
     assert_int_equal(store_put(base, "refused/3", "x", TDM__VERSION_ANY, 0), TDM_OK);
 }
 
+/* Who is refused may ask again until it is not: not as fast as the server can say no. */
+static void who_was_refused_is_told_so_after_a_breath(void **state)
+{
+    struct store_world *base = *state;
+    int64_t deadline_ms = tdm__deadline_in(500);
+    uint32_t attempts = 0;
+
+    operator_says("CONFIG SET min-replicas-to-write 1");
+    while (tdm__deadline_left(deadline_ms) > 0) {
+        assert_int_equal(store_put(base, "refused/again", "", TDM__VERSION_ANY, 0),
+                         TDM_E_STORE);
+        attempts++;
+    }
+    operator_says("CONFIG SET min-replicas-to-write 0");
+    assert_in_range(attempts, 1, 20);
+}
+
 /* ---- watches ---------------------------------------------------------------------------- */
 
 static uint32_t resyncs; /* watches stay until the store is closed */
@@ -358,6 +375,7 @@ int main(void)
         cmocka_unit_test(a_record_that_is_not_ours_is_a_failure_with_the_servers_words),
         cmocka_unit_test(keys_of_expired_records_leave_the_index),
         cmocka_unit_test(reads_go_on_while_the_server_takes_no_writes),
+        cmocka_unit_test(who_was_refused_is_told_so_after_a_breath),
         cmocka_unit_test(a_watch_is_told_its_prefix_after_a_lost_subscription),
         cmocka_unit_test(a_password_opens_and_a_wrong_one_does_not),
         cmocka_unit_test(no_server_is_a_failure_in_time),
