@@ -428,6 +428,9 @@ static tdm_status leaving_body(void *arg, struct tdm__txn *txn)
         return TDM_OK;
     }
     TDM_TRY(tdm__actor_record_read(record, &now));
+    if (tdm__id_is_none(&actor->node)) {
+        actor = &now;
+    }
     if (tdm__id_equal(&now.node, &actor->node)) { /* else it lives on elsewhere by now */
         TDM_TRY(tdm__txn_delete(txn, key));
         TDM_TRY(give_name_back(txn, actor));
@@ -459,9 +462,13 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "releasing an actor's place");
     }
     *leaving = (struct leaving){*actor, fn, arg};
-    patterns[count++] = tdm__id_is_none(&actor->group)
-                            ? tdm__store_key("free", &actor->node, place_key)
-                            : tdm__store_key("group", &actor->group, place_key);
+    if (!tdm__id_is_none(&actor->group)) {
+        patterns[count++] = tdm__store_key("group", &actor->group, place_key);
+    } else {
+        patterns[count++] = tdm__id_is_none(&actor->node)
+                                ? "free/*"
+                                : tdm__store_key("free", &actor->node, place_key);
+    }
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }

@@ -42,7 +42,8 @@ typedef void tdm__reserve_actor_done(void *arg, tdm_status status, const char *d
 tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__reserve_actor *request, int64_t deadline_ms,
                               tdm__reserve_actor_done *fn, void *arg);
-/* Gives back what the actor holds, and its name.  Fine if that is gone already. */
+/* Gives back what the actor holds, and its name.  Fine if that is gone already.  Without a node
+ * it is what the store says that it holds, wherever. */
 tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
                               const struct tdm__actor_record *actor, int64_t deadline_ms,
                               tdm__reserve_done *fn, void *arg);

@@ -159,7 +159,7 @@ void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
         entry->unwanted = true;
         break;
     case ACTOR_WAITING:
-        tdm__actor_entry_give_lost_place_back(entry);
+        tdm__actor_entry_give_any_place_back(entry);
         tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it had a place");
         break;
     case ACTOR_RESTARTING:

@@ -48,7 +48,7 @@ struct actor_entry {
     char label[80];
     struct waiter *waiters;
     struct tdm__actor_record record; /* its place; valid from STARTING on */
-    bool holds_lost_place; /* the store has it yet, of a lost node: it is placed anew */
+    bool may_hold_place;             /* though it has none: on a lost node, or nobody knows */
     char place_name[TDM__NODE_NAME_BYTES];
     struct tdm__worker_process *worker; /* NULL but in STARTING, ALIVE and ENDING */
     uint32_t incarnation;
@@ -137,8 +137,8 @@ void tdm__actor_entry_place(struct actor_entry *entry);
 void tdm__actor_entry_wait_for_place(struct actor_entry *entry, const char *why);
 /* Gives back its place and its name; takes those who wait for its end along. */
 void tdm__actor_entry_give_place_back(struct actor_entry *entry);
-/* The same for the place on a lost node, where it is placed anew and has no other yet. */
-void tdm__actor_entry_give_lost_place_back(struct actor_entry *entry);
+/* The same for one that may hold a place: what the store has of it. */
+void tdm__actor_entry_give_any_place_back(struct actor_entry *entry);
 /* The grants of places on their way back that the store may not know any more; `grants` NULL:
  * only how many. */
 uint32_t tdm__node_releases_lost(const struct tdm__node *node, struct tdm__grant *grants);

@@ -169,14 +169,6 @@ void tdm__actor_entry_give_place_back(struct actor_entry *entry)
     release_send(release);
 }
 
-void tdm__actor_entry_give_lost_place_back(struct actor_entry *entry)
-{
-    if (entry->holds_lost_place) {
-        entry->holds_lost_place = false;
-        tdm__actor_entry_give_place_back(entry);
-    }
-}
-
 /* What this actor, or the one that had its name, held is still on its way back. */
 static bool is_returning(const struct actor_entry *entry, const char *name_key)
 {
@@ -225,9 +217,23 @@ static void make_record(struct actor_entry *entry, const struct tdm__reserve_act
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
+void tdm__actor_entry_give_any_place_back(struct actor_entry *entry)
+{
+    struct tdm__reserve_actor request;
+
+    if (!entry->may_hold_place) {
+        return;
+    }
+    entry->may_hold_place = false;
+    make_request(entry, &request);
+    make_record(entry, &request, &(struct tdm__reserved){.bundle = request.bundle});
+    tdm__actor_entry_give_place_back(entry);
+}
+
 void tdm__actor_entry_wait_for_place(struct actor_entry *entry, const char *why)
 {
     if (entry->released) {
+        tdm__actor_entry_give_any_place_back(entry);
         tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
                                 "its last handle was gone before it had a place");
         return;
@@ -244,13 +250,15 @@ static void not_placed(struct actor_entry *entry, tdm_status status, const char 
                           (entry->incarnation > 0 || tdm__node_lease_was_lost(entry->node)));
     char text[512];
 
+    entry->may_hold_place =
+        entry->may_hold_place || status == TDM_E_STORE || status == TDM_E_TIMEOUT;
     if (may_come_free && !entry->unwanted && !entry->node->stopping) {
         tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
         (void)snprintf(text, sizeof(text), "it waits: %s", detail);
         tdm__actor_entry_wait_for_place(entry, text);
         return;
     }
-    tdm__actor_entry_give_lost_place_back(entry);
+    tdm__actor_entry_give_any_place_back(entry);
     if (status == TDM_E_EXISTS && entry->spec->get_if_exists && !entry->unwanted) {
         tdm__actor_entry_give_holder(entry);
         return;
@@ -271,7 +279,7 @@ static void placed(void *arg, tdm_status status, const char *detail,
         return;
     }
     entry->waits_for[0] = '\0';
-    entry->holds_lost_place = false;        /* the same commit gave it up */
+    entry->may_hold_place = false;          /* the same commit gave it up */
     entry->spec->bundle = reserved->bundle; /* chosen, if any would do */
     make_request(entry, &request);
     make_record(entry, &request, reserved);
@@ -303,7 +311,7 @@ void tdm__actor_entry_place(struct actor_entry *entry)
     entry->state = ACTOR_PLACING;
     if (tdm__reserve_actor(node->loop, node->store, &request,
                            tdm__deadline_in(PLACE_DEADLINE_MS), placed, entry) != TDM_OK) {
-        tdm__actor_entry_give_lost_place_back(entry);
+        tdm__actor_entry_give_any_place_back(entry);
         tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -368,7 +376,7 @@ void tdm__node_actors_records_lost(struct tdm__node *node)
     }
     for (struct release *release = node->actors->releases; release != NULL;
          release = release->next) {
-        release->record_is_lost = true;
+        release->record_is_lost = !tdm__id_is_none(&release->record.node);
     }
 }
 

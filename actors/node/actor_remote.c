@@ -167,7 +167,7 @@ static void node_lost(struct actor_entry *entry)
     tdm__log(TDM__INFO, "actors", "%s: it is placed anew", text);
     entry->incarnation += entry->start_unsure ? 0 : 1;
     entry->start_unsure = false;
-    entry->holds_lost_place = true;
+    entry->may_hold_place = true;
     tdm__actor_entry_place(entry);
 }
 

@@ -73,6 +73,26 @@ static void a_place_is_taken_and_given_back_once(void **state)
     assert_int_equal(reserve_world_take(&world, &second), TDM_E_NO_RESOURCES);
 }
 
+/* Nobody knows where it is, or whether: the outcome of its placing was lost. */
+static void what_the_store_has_of_an_actor_is_given_back(void **state)
+{
+    struct tdm__reserve_actor first = wish(2, "name/lab/trainer");
+    struct tdm__reserve_actor second = wish(2, "name/lab/trainer");
+    struct tdm__actor_record held;
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    held = record_of(&first);
+    memset(&held.node, 0, sizeof(held.node));
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK); /* fine if nothing */
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK); /* not the later one's */
+    first = wish(1, "");
+    assert_int_equal(reserve_world_take(&world, &first), TDM_E_AGAIN);
+}
+
 static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
 {
     struct tdm__id node = reserve_world_join(&world, "one", 2);
@@ -191,6 +211,8 @@ static void what_asks_before_it_has_joined_again_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(what_the_store_has_of_an_actor_is_given_back,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node,
