@@ -290,6 +290,19 @@ static void keep_places(struct group *group, const struct tdm__group_record *rec
     }
 }
 
+/* It may be held, though nobody heard of it: what there is of it is removed. */
+static void remove_unheard(struct group *group, tdm_status status, const char *detail)
+{
+    tdm__timer_clear(group->timer);
+    if (group->incoming != NULL) {
+        tdm__incoming_fail(group->incoming, status, detail);
+        group->incoming = NULL;
+    }
+    group->held = true;
+    group->unwanted = false;
+    group_remove(group);
+}
+
 static void planned(void *arg, tdm_status status, const char *detail,
                     const struct tdm__group_record *record)
 {
@@ -312,6 +325,8 @@ static void planned(void *arg, tdm_status status, const char *detail,
         }
     } else if (may_come_free && !group->unwanted) {
         (void)snprintf(group->why, sizeof(group->why), "%s", detail);
+    } else if (may_come_to_pass(group->node, status)) {
+        remove_unheard(group, status, detail);
     } else {
         group_fails(group, status, detail);
     }

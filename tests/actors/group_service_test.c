@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/node.h"
 #include "runtime/clock.h"
+#include "tests/support/deaf_store.h"
 #include "tests/support/reserve_world.h"
 
 #include <setjmp.h>
@@ -22,61 +23,6 @@ enum { WAIT_MS = 10000 };
 
 static const uint8_t token[TDM__TOKEN_BYTES] = {1};
 static char directory[] = "/tmp/tandem-test-XXXXXX";
-
-/* ---- a store that does not answer for a while ------------------------------------------- */
-
-struct deaf_store {
-    struct tdm__store store; /* first */
-    struct tdm__store *inner;
-    const char *deaf_to; /* a pattern; the reads of it that fail next: */
-    uint32_t deaf_reads;
-};
-
-struct deaf_read {
-    tdm__store_read_fn *fn;
-    void *arg;
-};
-
-static void on_unheard(void *arg, tdm_status status, const struct tdm__record *records,
-                       uint32_t records_count)
-{
-    struct deaf_read read = *(struct deaf_read *)arg;
-
-    (void)status;
-    (void)records;
-    (void)records_count;
-    free(arg);
-    read.fn(read.arg, TDM_E_TIMEOUT, NULL, 0);
-}
-
-static void deaf_read(struct tdm__store *store, const char *const *patterns,
-                      uint32_t patterns_count, int64_t deadline_ms, tdm__store_read_fn *fn,
-                      void *arg)
-{
-    struct deaf_store *deaf = (struct deaf_store *)store;
-    struct deaf_read *read;
-
-    if (deaf->deaf_reads == 0 || strcmp(patterns[0], deaf->deaf_to) != 0) {
-        deaf->inner->ops->read(deaf->inner, patterns, patterns_count, deadline_ms, fn, arg);
-        return;
-    }
-    deaf->deaf_reads--;
-    read = malloc(sizeof(*read));
-    *read = (struct deaf_read){fn, arg};
-    deaf->inner->ops->read(deaf->inner, NULL, 0, deadline_ms, on_unheard, read);
-}
-
-static void deaf_commit(struct tdm__store *store, const struct tdm__write *writes,
-                        uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
-                        void *arg)
-{
-    struct deaf_store *deaf = (struct deaf_store *)store;
-
-    deaf->inner->ops->commit(deaf->inner, writes, writes_count, deadline_ms, fn, arg);
-}
-
-static const struct tdm__store_ops deaf_ops = {
-    .name = "deaf", .read = deaf_read, .commit = deaf_commit};
 
 /* ---- two nodes, of which one is looked at from inside ----------------------------------- */
 
@@ -145,7 +91,7 @@ static int open_scene(void **state)
     struct scene *scene = calloc(1, sizeof(*scene));
 
     assert_int_equal(reserve_world_open(&scene->world), 0);
-    scene->deaf = (struct deaf_store){.store = {.ops = &deaf_ops}, .inner = scene->world.store};
+    deaf_store_open(&scene->deaf, scene->world.store);
     scene->node = (struct tdm__node){.loop = scene->world.loop, .store = &scene->deaf.store};
     scene->node.record.id = reserve_world_join(&scene->world, "this", 1);
     scene->node.rpc = make_endpoint(scene->world.loop, &scene->node.record.id);
@@ -244,6 +190,73 @@ static void a_lost_node_is_not_waited_for(void **state)
     assert_int_equal(scene->other.asked, 0);
 }
 
+/* ---- one whose making nobody heard of --------------------------------------------------- */
+
+struct made {
+    bool is_answered;
+    tdm_status status;
+};
+
+static void on_made(void *arg, struct tdm__reply *reply)
+{
+    *(struct made *)arg = (struct made){true, reply->status};
+}
+
+static bool is_answered(void *arg)
+{
+    return ((const struct made *)arg)->is_answered;
+}
+
+static void serve_groups(void *arg, struct tdm__incoming *incoming)
+{
+    tdm__node_groups_serve(&((struct scene *)arg)->node, incoming);
+}
+
+/* Both GPUs, asked for by the other endpoint. */
+static tdm_status make_group(struct scene *scene)
+{
+    struct tdm__request request = {.method = "group.create", .deadline_ms = TDM__NEVER};
+    struct tdm__resources bundle = {.cpu = 0};
+    struct made made = {.is_answered = false};
+    char address[TDM__ADDRESS_BYTES];
+    struct tdm__conn *conn;
+    tdm_writer *writer;
+
+    (void)snprintf(address, sizeof(address), "unix:%s/this", directory);
+    tdm__rpc_serve(scene->node.rpc, serve_groups, scene);
+    TRY(tdm__rpc_listen(scene->node.rpc, address, NULL, 0));
+    TRY(tdm__rpc_connect(scene->other.rpc, address, &conn));
+    TRY(tdm__resources_add(&bundle, "GPU", 1));
+    TRY(tdm_writer_create(&writer));
+    tdm_write_array(writer, 5);
+    tdm_write_int(writer, TDM_SPREAD);
+    tdm_write_array(writer, 2);
+    tdm__resources_write(writer, &bundle);
+    tdm__resources_write(writer, &bundle);
+    tdm_write_string(writer, "mine");
+    tdm_write_string(writer, "unheard");
+    tdm_write_bool(writer, false);
+    request.packed = tdm_writer_bytes(writer);
+    TRY(tdm__conn_call(conn, &request, on_made, &made, NULL));
+    TRY(tdm__loop_run(scene->world.loop, is_answered, &made, tdm__deadline_in(WAIT_MS)));
+    tdm_writer_destroy(writer);
+    return made.status;
+}
+
+static void a_group_is_not_held_when_its_answer_was_lost(void **state)
+{
+    struct scene *scene = *state;
+
+    remove_group(scene); /* the one of the other tests */
+    scene->deaf.lost_answers = 1;
+    assert_int_equal(make_group(scene), TDM_E_TIMEOUT);
+    TRY(tdm__loop_run(scene->world.loop, is_removed, scene, tdm__deadline_in(WAIT_MS)));
+    assert_int_equal(reserve_world_find_group(&scene->world, "mine", "unheard"),
+                     TDM_E_NOT_FOUND);
+    TRY(tdm__id_make(&scene->group));
+    TRY(reserve_world_group(&scene->world, &scene->group, 1, 2, TDM_SPREAD)); /* all is free */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -256,6 +269,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(so_is_one_that_did_not_answer_in_time, open_scene,
                                         close_scene),
         cmocka_unit_test_setup_teardown(a_lost_node_is_not_waited_for, open_scene, close_scene),
+        cmocka_unit_test_setup_teardown(a_group_is_not_held_when_its_answer_was_lost,
+                                        open_scene, close_scene),
     };
     int failed;
 
