@@ -209,9 +209,22 @@ static tdm_status check_request(const struct tdm__conn *conn,
         return tdm__fail(TDM_E_CLOSED, "%s cannot be called: the connection with %s is closed",
                          request->method, conn->label);
     }
-    if (request->packed.size_bytes > room) {
-        return tdm__fail(TDM_E_LIMIT, "a call of %s with %zu bytes, a frame holds %zu",
-                         request->method, request->packed.size_bytes, room);
+    if (request->packed.size_bytes > room ||
+        request->tail.size_bytes > room - request->packed.size_bytes) {
+        return tdm__fail(TDM_E_LIMIT,
+                         "a call of %s with %zu bytes and %zu behind them, a frame "
+                         "holds %zu",
+                         request->method, request->packed.size_bytes, request->tail.size_bytes,
+                         room);
+    }
+    if (request->tail.size_bytes > 0 &&
+        (request->packed.size_bytes == 0 ||
+         request->packed.size_bytes > TDM__FRAME_HEAD_BYTES_MAX)) {
+        return tdm__fail(TDM_E_LIMIT,
+                         "a call of %s with %zu bytes before its tail, there are 1 "
+                         "to %d",
+                         request->method, request->packed.size_bytes,
+                         TDM__FRAME_HEAD_BYTES_MAX);
     }
     if (request->fds_count > TDM__RPC_FDS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a call of %s with %u descriptors, a frame holds %d",
@@ -277,6 +290,7 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
                                .fds_count = request->fds_count,
                                .method_bytes = (uint32_t)method_bytes,
                                .payload_bytes = (uint32_t)request->packed.size_bytes,
+                               .tail_bytes = (uint32_t)request->tail.size_bytes,
                                .target = request->target,
                                .left_ms = tdm__deadline_left(request->deadline_ms),
                                .sequence = request->sequence,
@@ -290,7 +304,8 @@ tdm_status tdm__conn_call(struct tdm__conn *conn, const struct tdm__request *req
     if (fn != NULL) {
         TDM_TRY(expect_reply(conn, request, fn, arg));
     }
-    status = tdm__conn_send(conn, &frame, request->method, request->packed.data, request->fds);
+    status = tdm__conn_send(conn, &frame, request->method, request->packed.data,
+                            request->tail.data, request->fds);
     if (status != TDM_OK) {
         call_free(calls_take(conn, frame.call_id));
         return status;
@@ -312,7 +327,7 @@ static void say(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
     if (conn->state < CONN_CLOSING &&
         tdm__rpc_table_find(&conn->calls, frame->call_id) != NULL &&
-        tdm__conn_send(conn, frame, NULL, NULL, NULL) != TDM_OK) {
+        tdm__conn_send(conn, frame, NULL, NULL, NULL, NULL) != TDM_OK) {
         tdm__conn_close(conn);
     }
 }

@@ -187,6 +187,11 @@ struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming)
     return (struct tdm_bytes){incoming->payload, incoming->frame.payload_bytes};
 }
 
+struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming *incoming)
+{
+    return (struct tdm_bytes){incoming->tail, incoming->frame.tail_bytes};
+}
+
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming)
 {
     return incoming->conn->state == CONN_ENDED ? NULL : incoming->conn;
@@ -236,7 +241,7 @@ static tdm_status send_reply(struct tdm__incoming *incoming, tdm_status reply_st
         return TDM_OK; /* goes nowhere */
     }
     TDM_TRY(check_frame(incoming, "the reply", payload, fds_count));
-    return tdm__conn_send(conn, &frame, NULL, payload.data, fds);
+    return tdm__conn_send(conn, &frame, NULL, payload.data, NULL, fds);
 }
 
 static void release(struct tdm__incoming *incoming)
@@ -264,7 +269,7 @@ tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
                          (unsigned long long)index, incoming->method, conn->label);
     }
     TDM_TRY(check_frame(incoming, "an item", packed, fds_count));
-    TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, fds));
+    TDM_TRY(tdm__conn_send(conn, &frame, NULL, packed.data, NULL, fds));
     incoming->items_sent = index;
     return TDM_OK;
 }

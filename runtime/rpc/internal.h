@@ -119,8 +119,10 @@ struct tdm__incoming {
     tdm_document *document;    /* owned; the payload once parsed */
     int fds[TDM__RPC_FDS_MAX]; /* owned; -1 where taken */
     char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
-    uint32_t filled_bytes; /* of the payload, so far */
+    uint32_t filled_bytes; /* of the payload and the tail, so far */
+    size_t own_bytes;      /* of this memory */
     char *payload;         /* behind this, 64-aligned, and a NUL */
+    char *tail;            /* behind the payload, or borrowed: where its receiver wants it */
 };
 
 /* ---- connections ------------------------------------------------------------------------ */
@@ -188,6 +190,9 @@ struct tdm__conn {
     struct tdm__incoming *partial; /* owned; its payload is still arriving */
     int fds[FDS_WAITING_MAX];      /* owned; arrived, not claimed by their frame yet */
     uint32_t fds_count;
+    void *
+        landing; /* borrowed; for the tail of the next call, if it has so many bytes; or NULL */
+    size_t landing_bytes;
 
     struct output output;
     bool output_blocked; /* the socket is full: the watch tells when it is not */
@@ -226,10 +231,12 @@ tdm_status tdm__handshake_start(struct tdm__conn *conn);
 tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
 /* output.c */
+enum { FRAME_PIECES = 4 }; /* header, method, payload, tail */
+size_t tdm__pieces_bytes(const struct iovec pieces[FRAME_PIECES]);
 void tdm__output_init(struct output *output);
 /* Copies the pieces less the first `skip` bytes; descriptors are duplicated. */
-tdm_status tdm__output_append(struct output *output, const struct iovec pieces[3], size_t skip,
-                              const int *fds, uint32_t fds_count);
+tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
+                              size_t skip, const int *fds, uint32_t fds_count);
 enum { OUTPUT_PIECES_MAX = 16 };
 /* What goes out in one call: up to the next chunk that has descriptors of its own, which go
  * with the first byte. */
@@ -241,7 +248,8 @@ void tdm__output_drop(struct output *output); /* all of it, with its memory */
 /* send.c: `frame` goes out now, or soon.  TDM_E_AGAIN when too much waits (never for failures
  * and notices). */
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
-                          const char *method, const void *payload, const int *fds);
+                          const char *method, const void *payload, const void *tail,
+                          const int *fds);
 void tdm__conn_flush(struct tdm__conn *conn);
 /* The socket takes bytes again. */
 void tdm__conn_unblock(struct tdm__conn *conn);

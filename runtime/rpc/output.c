@@ -79,9 +79,20 @@ static tdm_status find_room(struct output *output, size_t size, bool at_begin,
     return add_chunk(output, size, chunk_out);
 }
 
-static void copy_pieces(struct chunk *chunk, const struct iovec pieces[3], size_t skip)
+size_t tdm__pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 {
-    for (int i = 0; i < 3; i++) {
+    size_t sum = 0;
+
+    for (int i = 0; i < FRAME_PIECES; i++) {
+        sum += pieces[i].iov_len;
+    }
+    return sum;
+}
+
+static void copy_pieces(struct chunk *chunk, const struct iovec pieces[FRAME_PIECES],
+                        size_t skip)
+{
+    for (int i = 0; i < FRAME_PIECES; i++) {
         size_t skipped = skip < pieces[i].iov_len ? skip : pieces[i].iov_len;
         size_t rest = pieces[i].iov_len - skipped;
 
@@ -93,10 +104,10 @@ static void copy_pieces(struct chunk *chunk, const struct iovec pieces[3], size_
     }
 }
 
-tdm_status tdm__output_append(struct output *output, const struct iovec pieces[3], size_t skip,
-                              const int *fds, uint32_t fds_count)
+tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
+                              size_t skip, const int *fds, uint32_t fds_count)
 {
-    size_t size = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len - skip;
+    size_t size = tdm__pieces_bytes(pieces) - skip;
     struct chunk *chunk;
     tdm_status status;
 

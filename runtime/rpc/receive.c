@@ -15,14 +15,12 @@
 
 enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
 
-static size_t incoming_bytes(const struct tdm__frame *frame)
+/* `landing` is where the tail goes; NULL: into the same memory. */
+static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, char *landing)
 {
-    return sizeof(struct tdm__incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes + 1;
-}
-
-static struct tdm__incoming *incoming_create(const struct tdm__frame *frame)
-{
-    struct tdm__incoming *incoming = tdm__spare_take(incoming_bytes(frame));
+    size_t bytes = sizeof(struct tdm__incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes +
+                   1 + (landing == NULL ? frame->tail_bytes : 0);
+    struct tdm__incoming *incoming = tdm__spare_take(bytes);
 
     if (incoming == NULL) {
         return NULL;
@@ -38,6 +36,11 @@ static struct tdm__incoming *incoming_create(const struct tdm__frame *frame)
     incoming->payload = (char *)(incoming + 1);
     incoming->payload += -(uintptr_t)incoming->payload % PAYLOAD_ALIGNMENT;
     incoming->payload[frame->payload_bytes] = '\0';
+    incoming->tail = landing != NULL         ? landing
+                     : frame->tail_bytes > 0 ? incoming->payload + frame->payload_bytes + 1
+                                             : NULL;
+    incoming->own_bytes = bytes;
+    incoming->filled_bytes = 0;
     incoming->deadline_ms = tdm__deadline_in(frame->left_ms);
     return incoming;
 }
@@ -48,7 +51,7 @@ static void disown(void *arg)
     struct tdm__incoming *incoming = arg;
 
     if (atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
-        tdm__spare_give(incoming, incoming_bytes(&incoming->frame));
+        tdm__spare_give(incoming, incoming->own_bytes);
     }
 }
 
@@ -130,9 +133,24 @@ static void compact(struct tdm__conn *conn)
     conn->input_end = left;
 }
 
-/* One recvmsg(2): first the rest of the payload that is arriving, then the buffer.  Padding at
- * the end of `control` would be room for one more descriptor than take_fds() has: the kernel is
- * told of CMSG_LEN, not CMSG_SPACE. */
+/* Where the rest of a frame goes: of its payload, and of its tail.  Returns how much that is.
+ */
+static size_t rest_of(const struct tdm__incoming *partial, struct iovec places[2])
+{
+    size_t payload = partial->frame.payload_bytes;
+    size_t in_payload = partial->filled_bytes < payload ? partial->filled_bytes : payload;
+    size_t in_tail = partial->filled_bytes - in_payload;
+
+    places[0] = (struct iovec){partial->payload + in_payload, payload - in_payload};
+    places[1] = (struct iovec){partial->tail + in_tail, partial->frame.tail_bytes - in_tail};
+    return places[0].iov_len + places[1].iov_len;
+}
+
+/* One recvmsg(2): first the rest of the frame that is arriving, then the buffer.  Behind a tail
+ * nothing is read: whoever wants it may want to say first where the next one goes.
+ *
+ * Padding at the end of `control` would be room for one more descriptor than take_fds() has:
+ * the kernel is told of CMSG_LEN, not CMSG_SPACE. */
 static tdm_status read_socket(struct tdm__conn *conn)
 {
     union {
@@ -140,10 +158,10 @@ static tdm_status read_socket(struct tdm__conn *conn)
         char bytes[CMSG_LEN(sizeof(int) * (TDM__RPC_FDS_MAX + 1))];
     } control;
     struct tdm__incoming *partial = conn->partial;
-    size_t wanted = partial != NULL ? partial->frame.payload_bytes - partial->filled_bytes : 0;
-    struct iovec places[2];
+    struct iovec places[3] = {{NULL, 0}};
+    size_t wanted = partial != NULL ? rest_of(partial, places) : 0;
     struct msghdr message = {.msg_iov = places,
-                             .msg_iovlen = 2,
+                             .msg_iovlen = places[1].iov_len > 0 ? 2 : 3,
                              .msg_control = control.bytes,
                              .msg_controllen = conn->local ? sizeof(control.bytes) : 0};
     ssize_t received;
@@ -151,10 +169,8 @@ static tdm_status read_socket(struct tdm__conn *conn)
 
     compact(conn);
     TDM_ASSERT(conn->input_end < INPUT_BYTES);
-    places[0].iov_base = partial != NULL ? partial->payload + partial->filled_bytes : NULL;
-    places[0].iov_len = wanted;
-    places[1].iov_base = conn->input + conn->input_end;
-    places[1].iov_len = INPUT_BYTES - conn->input_end;
+    places[2].iov_base = conn->input + conn->input_end;
+    places[2].iov_len = INPUT_BYTES - conn->input_end;
     received = recvmsg(conn->fd, &message, MSG_CMSG_CLOEXEC);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
         return TDM_OK;
@@ -206,25 +222,58 @@ static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *inco
     return TDM_OK;
 }
 
+void tdm__conn_land(struct tdm__conn *conn, void *place, size_t size_bytes)
+{
+    bool late = conn->partial != NULL && conn->partial->frame.kind == TDM__FRAME_CALL;
+
+    conn->landing = late ? NULL : place;
+    conn->landing_bytes = size_bytes;
+}
+
+/* Of the next call, whatever it is: who wants another one says so again. */
+static char *take_landing(struct tdm__conn *conn, const struct tdm__frame *frame)
+{
+    char *landing = conn->landing;
+
+    if (frame->kind != TDM__FRAME_CALL) {
+        return NULL;
+    }
+    conn->landing = NULL;
+    return frame->tail_bytes > 0 && frame->tail_bytes == conn->landing_bytes ? landing : NULL;
+}
+
+/* What the buffer has of it. */
+static void fill_frame(struct tdm__conn *conn, struct tdm__incoming *incoming)
+{
+    struct iovec places[2];
+
+    (void)rest_of(incoming, places);
+    for (int i = 0; i < 2; i++) {
+        size_t here = conn->input_end - conn->input_begin;
+
+        here = here < places[i].iov_len ? here : places[i].iov_len;
+        if (here > 0) {
+            memcpy(places[i].iov_base, conn->input + conn->input_begin, here);
+        }
+        incoming->filled_bytes += (uint32_t)here;
+        conn->input_begin += here;
+    }
+}
+
 /* The header and the method's name are in the buffer. */
 static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *frame)
 {
-    struct tdm__incoming *incoming = incoming_create(frame);
-    size_t here;
+    struct tdm__incoming *incoming = incoming_create(frame, take_landing(conn, frame));
 
     if (incoming == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s", frame->payload_bytes,
-                         conn->label);
+        return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s",
+                         frame->payload_bytes + frame->tail_bytes, conn->label);
     }
     conn->partial = incoming;
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
     TDM_TRY(claim_fds(conn, incoming));
     TDM_TRY(read_method(conn, incoming));
-    here = conn->input_end - conn->input_begin;
-    here = here < frame->payload_bytes ? here : frame->payload_bytes;
-    memcpy(incoming->payload, conn->input + conn->input_begin, here);
-    incoming->filled_bytes = (uint32_t)here;
-    conn->input_begin += here;
+    fill_frame(conn, incoming);
     return TDM_OK;
 }
 
@@ -244,7 +293,8 @@ static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **inco
         }
         TDM_TRY(begin_frame(conn, &frame));
     }
-    if (conn->partial->filled_bytes == conn->partial->frame.payload_bytes) {
+    if (conn->partial->filled_bytes ==
+        conn->partial->frame.payload_bytes + conn->partial->frame.tail_bytes) {
         *incoming_out = conn->partial;
         conn->partial = NULL;
     }

@@ -79,6 +79,12 @@ struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming);
 /* Parsed on first use; TDM_E_PROTOCOL if the payload is no value. */
 tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out);
 tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...);
+/* {NULL, 0} if there is none. */
+struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming *incoming);
+/* If the next call that begins to arrive has a tail of so many bytes, they are read to `place`;
+ * while a call is arriving already, nothing is promised to the next.  The place must stay until
+ * that call has come or the connection has ended; NULL takes back what was not used. */
+void tdm__conn_land(struct tdm__conn *conn, void *place, size_t size_bytes);
 /* Takes the parsed payload, which then outlives the answer; the caller destroys it. */
 tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
                                        tdm_document **document_out);
@@ -216,7 +222,9 @@ struct tdm__request {
     struct tdm__id target; /* none: the process's services */
     const char *method;
     struct tdm_bytes packed; /* copied */
-    const int *fds;          /* duplicated */
+    struct tdm_bytes
+        tail;       /* bytes behind the value; copied only as far as the socket is full */
+    const int *fds; /* duplicated */
     uint32_t fds_count;
     int64_t deadline_ms; /* tdm__clock_ms scale; TDM__NEVER; travels as what is left */
     uint64_t sequence;   /* runtime/wire/frame.h; 0: none */

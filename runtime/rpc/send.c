@@ -153,11 +153,14 @@ static bool is_lost(int error_number)
 }
 
 /* Writes what the socket takes now; `*sent_out` bytes, 0 if it is full. */
-static tdm_status send_now(struct tdm__conn *conn, const struct iovec pieces[3], const int *fds,
-                           uint32_t fds_count, size_t *sent_out)
+static tdm_status send_now(struct tdm__conn *conn, const struct iovec pieces[FRAME_PIECES],
+                           const int *fds, uint32_t fds_count, size_t *sent_out)
 {
-    struct iovec copy[3] = {pieces[0], pieces[1], pieces[2]};
-    ssize_t sent = send_pieces(conn->fd, copy, 3, fds, fds_count);
+    struct iovec copy[FRAME_PIECES];
+    ssize_t sent;
+
+    memcpy(copy, pieces, sizeof(copy));
+    sent = send_pieces(conn->fd, copy, FRAME_PIECES, fds, fds_count);
 
     if (sent >= 0) {
         *sent_out = (size_t)sent;
@@ -198,7 +201,7 @@ static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame
 }
 
 static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                const struct iovec pieces[3])
+                                const struct iovec pieces[FRAME_PIECES])
 {
     TDM_TRY(tdm__output_append(&conn->output, pieces, 0, NULL, 0));
     if (conn->state != CONN_OPEN) {
@@ -214,9 +217,9 @@ static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame 
 
 /* After a part of a frame has gone, the rest must follow or nothing may. */
 static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
-                             const struct iovec pieces[3], const int *fds)
+                             const struct iovec pieces[FRAME_PIECES], const int *fds)
 {
-    size_t total = pieces[0].iov_len + pieces[1].iov_len + pieces[2].iov_len;
+    size_t total = tdm__pieces_bytes(pieces);
     size_t sent = 0;
     tdm_status status;
 
@@ -240,13 +243,15 @@ static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *fr
 }
 
 tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame,
-                          const char *method, const void *payload, const int *fds)
+                          const char *method, const void *payload, const void *tail,
+                          const int *fds)
 {
     uint8_t header[TDM__FRAME_HEADER_BYTES];
-    struct iovec pieces[3] = {{header, sizeof(header)},
-                              {(void *)method, frame->method_bytes},
-                              {(void *)payload, frame->payload_bytes}};
-    size_t total = sizeof(header) + frame->method_bytes + frame->payload_bytes;
+    struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
+                                         {(void *)method, frame->method_bytes},
+                                         {(void *)payload, frame->payload_bytes},
+                                         {(void *)tail, frame->tail_bytes}};
+    size_t total = tdm__pieces_bytes(pieces);
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
     tdm__frame_encode(frame, header);

@@ -17,7 +17,8 @@ struct wire_header {
     uint8_t kind;
     uint8_t fds_count;
     uint8_t method_bytes;
-    uint32_t flags;
+    uint16_t flags;
+    uint16_t head_bytes; /* the payload's where there is a tail, else 0 */
     uint32_t total_bytes;
     uint64_t call_id;
     uint8_t target[16];
@@ -40,15 +41,17 @@ _Static_assert(sizeof(struct tdm__id) == 16, "wire format");
 void tdm__frame_encode(const struct tdm__frame *frame,
                        uint8_t header_out[TDM__FRAME_HEADER_BYTES])
 {
-    uint32_t inner_bytes = frame->method_bytes + frame->payload_bytes;
+    uint32_t inner_bytes = frame->method_bytes + frame->payload_bytes + frame->tail_bytes;
+    int flags =
+        (frame->wants_items ? FLAG_WANTS_ITEMS : 0) | (frame->children ? FLAG_CHILDREN : 0);
     struct wire_header wire = {
         .magic = htole32(MAGIC),
         .version = VERSION,
         .kind = (uint8_t)frame->kind,
         .fds_count = (uint8_t)frame->fds_count,
         .method_bytes = (uint8_t)frame->method_bytes,
-        .flags = htole32((frame->wants_items ? (uint32_t)FLAG_WANTS_ITEMS : 0u) |
-                         (frame->children ? (uint32_t)FLAG_CHILDREN : 0u)),
+        .flags = htole16((uint16_t)flags),
+        .head_bytes = htole16((uint16_t)(frame->tail_bytes > 0 ? frame->payload_bytes : 0)),
         .total_bytes = htole32(TDM__FRAME_HEADER_BYTES + inner_bytes),
         .call_id = htole64(frame->call_id),
         .status =
@@ -62,6 +65,8 @@ void tdm__frame_encode(const struct tdm__frame *frame,
     TDM_ASSERT(frame->method_bytes <= TDM__FRAME_METHOD_BYTES_MAX);
     TDM_ASSERT(frame->fds_count <= TDM__FRAME_FDS_MAX);
     TDM_ASSERT(frame->payload_bytes <= TDM__FRAME_BYTES_MAX);
+    TDM_ASSERT(frame->tail_bytes == 0 ||
+               (frame->payload_bytes > 0 && frame->payload_bytes <= TDM__FRAME_HEAD_BYTES_MAX));
     memcpy(wire.target, frame->target.bytes, sizeof(wire.target));
     memcpy(header_out, &wire, sizeof(wire));
 }
@@ -94,6 +99,9 @@ static tdm_status check_other(const struct tdm__frame *frame)
 
     if (frame->wants_items) {
         return wrong("flags of what is no call", FLAG_WANTS_ITEMS);
+    }
+    if (frame->tail_bytes != 0) {
+        return wrong("tail of what is no call", frame->tail_bytes);
     }
     if (frame->children && frame->kind != TDM__FRAME_CANCEL) {
         return wrong("flags of what is no cancellation", FLAG_CHILDREN);
@@ -130,6 +138,16 @@ static tdm_status check_kind(const struct tdm__frame *frame)
     return wrong("kind", frame->kind);
 }
 
+static tdm_status cut_tail(struct tdm__frame *frame, uint32_t head_bytes)
+{
+    if (head_bytes >= frame->payload_bytes) {
+        return wrong("bytes before the tail", head_bytes);
+    }
+    frame->tail_bytes = frame->payload_bytes - head_bytes;
+    frame->payload_bytes = head_bytes;
+    return TDM_OK;
+}
+
 tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
                              struct tdm__frame *frame_out)
 {
@@ -147,8 +165,8 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
                          "Tandem for both",
                          wire.version, VERSION);
     }
-    if ((le32toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
-        return wrong("flags", le32toh(wire.flags));
+    if ((le16toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
+        return wrong("flags", le16toh(wire.flags));
     }
     total_bytes = le32toh(wire.total_bytes);
     if (total_bytes < TDM__FRAME_HEADER_BYTES + (uint32_t)wire.method_bytes ||
@@ -165,6 +183,10 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.fds_count = wire.fds_count;
     frame.method_bytes = wire.method_bytes;
     frame.payload_bytes = total_bytes - TDM__FRAME_HEADER_BYTES - wire.method_bytes;
+    frame.tail_bytes = 0;
+    if (wire.head_bytes != 0) {
+        TDM_TRY(cut_tail(&frame, le16toh(wire.head_bytes)));
+    }
     frame.call_id = le64toh(wire.call_id);
     memcpy(frame.target.bytes, wire.target, sizeof(wire.target));
     frame.group = frame.kind == TDM__FRAME_CALL ? le32toh(wire.status) : 0;
@@ -173,8 +195,8 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     frame.left_ms = (int64_t)le64toh(wire.left_ms);
     frame.sequence = le64toh(wire.sequence);
     frame.acknowledged = le64toh(wire.acknowledged);
-    frame.wants_items = (le32toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;
-    frame.children = (le32toh(wire.flags) & FLAG_CHILDREN) != 0;
+    frame.wants_items = (le16toh(wire.flags) & FLAG_WANTS_ITEMS) != 0;
+    frame.children = (le16toh(wire.flags) & FLAG_CHILDREN) != 0;
     frame.cpu = le32toh(wire.cpu);
     TDM_TRY(check_kind(&frame));
     *frame_out = frame;

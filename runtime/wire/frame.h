@@ -7,15 +7,17 @@
 
 #include <stddef.h>
 
-/* A frame is the header, the method's name (calls only, no NUL), the payload.  File descriptors
- * travel with its first byte.  All numbers are little-endian. */
+/* A frame is the header, the method's name (calls only, no NUL), the payload, and a tail (calls
+ * only).  File descriptors travel with its first byte.  All numbers are little-endian. */
 enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAME_FDS_MAX = 8 };
 #define TDM__FRAME_BYTES_MAX 268435456u /* 256 MiB */
+/* Of a payload with a tail behind it. */
+enum { TDM__FRAME_HEAD_BYTES_MAX = 65535 };
 
 /* CALL and CANCEL and CREDIT go from the caller to the callee, REPLY and ITEM back; all five
  * name the call by the caller's call id.
  *
- * CALL: a method and its arguments.
+ * CALL: a method and its arguments; as the tail, bytes that are in no value.
  *
  * REPLY: its result, or why there is none; after it nothing more is said of the call.
  *
@@ -39,6 +41,7 @@ struct tdm__frame {
     uint32_t fds_count;
     uint32_t method_bytes; /* calls: 1 to 63; replies: 0 */
     uint32_t payload_bytes;
+    uint32_t tail_bytes;   /* calls; with one, the payload has 1 to 65,535 bytes */
     uint64_t call_id;      /* the caller's, never 0 */
     struct tdm__id target; /* calls */
     tdm_status status;     /* replies; the payload of a failure is its text */

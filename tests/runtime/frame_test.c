@@ -24,6 +24,15 @@ static const struct tdm__frame call = {
     .group = 0xfffefdfc,
 };
 
+static const struct tdm__frame tailed = {
+    .kind = TDM__FRAME_CALL,
+    .method_bytes = 1,
+    .payload_bytes = TDM__FRAME_HEAD_BYTES_MAX,
+    .tail_bytes = 1000000,
+    .call_id = 1,
+    .left_ms = -1,
+};
+
 static const struct tdm__frame item = {
     .kind = TDM__FRAME_ITEM,
     .payload_bytes = 3,
@@ -56,6 +65,7 @@ static void expect_survival(const struct tdm__frame *frame)
     assert_int_equal(back.fds_count, frame->fds_count);
     assert_int_equal(back.method_bytes, frame->method_bytes);
     assert_int_equal(back.payload_bytes, frame->payload_bytes);
+    assert_int_equal(back.tail_bytes, frame->tail_bytes);
     assert_true(back.call_id == frame->call_id);
     assert_true(tdm__id_equal(&back.target, &frame->target));
     assert_int_equal(back.status, frame->status);
@@ -71,6 +81,7 @@ static void every_kind_survives(void **state)
 {
     (void)state;
     expect_survival(&call);
+    expect_survival(&tailed);
     expect_survival(&reply);
     expect_survival(&item);
     expect_survival(&credit);
@@ -115,6 +126,8 @@ static void every_wrong_field_is_refused_by_name(void **state)
     expect_refusal(&call, 8, 4, "flags 4");
     expect_refusal(&call, 8, 2, "flags of a call 2");
     expect_refusal(&reply, 8, 2, "flags of what is no cancellation 2");
+    expect_refusal(&item, 10, 1, "tail of what is no call 2");
+    expect_refusal(&item, 10, 3, "bytes before the tail 3");
     expect_refusal(&call, 12, 1, "total bytes 268435457");
     expect_refusal(&reply, 12, 71, "total bytes 71");
     expect_refusal(&reply, 16, 0, "call id 0");

@@ -234,7 +234,7 @@ static void send_raw(struct tdm__conn *conn, enum tdm__frame_kind kind, uint64_t
                                      .method_bytes = kind == TDM__FRAME_CALL ? 4 : 0,
                                      .sequence = sequence};
 
-    assert_int_equal(tdm__conn_send(conn, &frame, "hold", "", NULL), TDM_OK);
+    assert_int_equal(tdm__conn_send(conn, &frame, "hold", "", NULL, NULL), TDM_OK);
 }
 
 static void expect_protocol_end(uint32_t end, const char *why)

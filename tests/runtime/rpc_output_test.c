@@ -32,13 +32,17 @@ static int tear_down(void **state)
     return 0;
 }
 
-/* Bytes that count on, in three pieces; the first `skip` are left out. */
+/* Bytes that count on, in four pieces; the first `skip` are left out. */
 static void append(size_t size, size_t skip, const int *fds, uint32_t fds_count)
 {
     uint8_t *bytes = malloc(size);
-    struct iovec pieces[3] = {{bytes, size / 3},
-                              {bytes + size / 3, size / 4},
-                              {bytes + size / 3 + size / 4, size - size / 3 - size / 4}};
+    size_t third = size / 3;
+    size_t fourth = size / 4;
+    struct iovec pieces[FRAME_PIECES] = {
+        {bytes, third},
+        {bytes + third, fourth},
+        {bytes + third + fourth, fourth},
+        {bytes + third + 2 * fourth, size - third - 2 * fourth}};
 
     assert_non_null(bytes);
     for (size_t i = skip; i < size; i++) {
@@ -123,7 +127,7 @@ static void descriptors_that_never_leave_are_closed(void **state)
 {
     const int good[1] = {STDERR_FILENO};
     const int bad[2] = {STDERR_FILENO, -1};
-    const struct iovec pieces[3] = {{(void *)"a", 1}, {NULL, 0}, {NULL, 0}};
+    const struct iovec pieces[FRAME_PIECES] = {{(void *)"a", 1}};
     int free_before = lowest_free_fd();
 
     (void)state;

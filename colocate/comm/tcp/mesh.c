@@ -81,12 +81,11 @@ static void flush(struct tdm__mesh *mesh)
     (void)tdm__loop_run(mesh->loop, NULL, NULL, 0);
 }
 
-static void tell_all(struct tdm__mesh *mesh)
+static void say_why(struct tdm__mesh *mesh)
 {
     struct tdm__request request = {.method = "mesh.end", .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
 
-    mesh->told = true;
     if (tdm_writer_create(&writer) != TDM_OK) {
         return; /* they see the connections close */
     }
@@ -101,6 +100,13 @@ static void tell_all(struct tdm__mesh *mesh)
     }
     tdm_writer_destroy(writer);
     flush(mesh);
+}
+
+/* Nothing is read any more once this returns, so no memory is written that was to land in. */
+static void tell_all(struct tdm__mesh *mesh)
+{
+    mesh->told = true;
+    say_why(mesh);
     for (uint32_t i = 0; i < mesh->ranks_count; i++) {
         if (mesh->peers[i].conn != NULL) {
             tdm__conn_close(mesh->peers[i].conn);
@@ -493,13 +499,14 @@ static void on_taken(void *arg, struct tdm__reply *reply)
 static tdm_status send_piece(struct tdm__mesh *mesh, struct peer *peer, const void *piece,
                              size_t size_bytes)
 {
-    struct tdm__request request = {.method = "mesh.data", .deadline_ms = TDM__NEVER};
+    struct tdm__request request = {
+        .method = "mesh.data", .tail = {piece, size_bytes}, .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "uuuub", mesh->number, (uint64_t)mesh->call.kind,
-                      (uint64_t)mesh->call.variant, mesh->call.size_bytes, piece, size_bytes);
+    status = tdm_pack(writer, "uuuu", mesh->number, (uint64_t)mesh->call.kind,
+                      (uint64_t)mesh->call.variant, mesh->call.size_bytes);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(peer->conn, &request, on_taken, peer, NULL);
@@ -533,23 +540,38 @@ static tdm_status read_piece(const struct tdm__mesh *mesh, struct tdm__incoming 
                              void *piece, size_t size_bytes)
 {
     const struct tdm__comm_call *call = &mesh->call;
+    struct tdm_bytes came = tdm__incoming_tail(incoming);
     uint64_t number;
     uint64_t kind;
     uint64_t variant;
     uint64_t all_bytes;
-    const void *data;
-    size_t data_bytes;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "uuuub", &number, &kind, &variant, &all_bytes, &data,
-                                 &data_bytes));
+    TDM_TRY(tdm__incoming_unpack(incoming, "uuuu", &number, &kind, &variant, &all_bytes));
     if (number != mesh->number || kind != call->kind || variant != call->variant ||
-        all_bytes != call->size_bytes || data_bytes != size_bytes) {
+        all_bytes != call->size_bytes || came.size_bytes != size_bytes) {
         return TDM_E_INVAL;
     }
-    if (size_bytes > 0) {
-        memcpy(piece, data, size_bytes);
+    if (size_bytes > 0 && came.data != piece) {
+        memcpy(piece, came.data, size_bytes);
     }
     return TDM_OK;
+}
+
+/* One that has not begun to arrive is read to where it belongs. */
+static tdm_status await_piece(struct tdm__mesh *mesh, uint32_t from, void *piece,
+                              size_t size_bytes)
+{
+    struct peer *peer = &mesh->peers[from];
+    tdm_status status;
+
+    if (peer->conn != NULL && peer->arrived_count == 0) {
+        tdm__conn_land(peer->conn, piece, size_bytes);
+    }
+    status = wait_for(mesh, from, has_arrived);
+    if (peer->conn != NULL) {
+        tdm__conn_land(peer->conn, NULL, 0);
+    }
+    return status;
 }
 
 tdm_status tdm__mesh_receive(struct tdm__mesh *mesh, uint32_t from, void *piece,
@@ -559,7 +581,7 @@ tdm_status tdm__mesh_receive(struct tdm__mesh *mesh, uint32_t from, void *piece,
     struct tdm__incoming *incoming;
     TDM__ENTER(mesh->loop);
 
-    TDM_TRY(wait_for(mesh, from, has_arrived));
+    TDM_TRY(await_piece(mesh, from, piece, size_bytes));
     incoming = peer->arrived[peer->arrived_first];
     peer->arrived_first = (peer->arrived_first + 1) % WINDOW;
     peer->arrived_count--;

@@ -17,7 +17,8 @@
  *
  *   method      arguments                                         reply
  *   mesh.hello  key b, rank u                                     the first on a connection
- *   mesh.data   number u, kind u, variant u, size u, piece b      once taken
+ *   mesh.data   number u, kind u, variant u, size u; the piece    once taken
+ *               is the tail
  *   mesh.end    number u, status i, text s                        ended, from that call on
  *   mesh.leave                                                    this rank leaves
  */
