@@ -28,7 +28,7 @@ static const char job_file[] =
     "trainer: {num_ranks: %u, step_timeout_ms: 60000}\n"
     "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2, colocate: %s}\n"
     "model: {layers: %u, vocabulary: %u}\n"
-    "update: {update_weight_buffer_size: 64 MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
+    "update: {update_weight_buffer_size: %u MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
     "data: {train: none, unseen: none}\n";
 
 struct model {
@@ -41,6 +41,7 @@ struct model {
 struct way {
     const char *mode;
     const char *verify;
+    uint32_t bucket_mib;                 /* 0: 64 */
     const struct bench_cluster *cluster; /* whose second node has the engine; NULL: one node */
     struct bench_measure update;
     struct bench_measure finish; /* the flip and all around it */
@@ -80,7 +81,7 @@ static void open_job(const struct model *model, const struct way *way)
 
     (void)snprintf(text, sizeof(text), job_file, far ? 2 * ranks : ranks, gpu_mib(model), ranks,
                    model->engines, far ? "false" : "true", model->layers, model->vocabulary,
-                   way->mode, way->verify);
+                   way->bucket_mib == 0 ? 64 : way->bucket_mib, way->mode, way->verify);
     TDM_CHECK(tdm_config_parse(text, strlen(text), "weights.yaml", &config));
     TDM_CHECK(tdm__job_spec_make(config, "", &spec));
     controller = (struct tdm__controller){.spec = &spec, .options = &run};
@@ -249,6 +250,15 @@ static struct way ways[] = {
      .verify = "full",
      .update = UPDATE("update_copy", COPIERS, 0.35),
      .stock = UPDATE("update_copy_stock", BUCKETS, 10)},
+    /* What small buckets cost (docs/decisions/0009). */
+    {.mode = "copy",
+     .verify = "full",
+     .bucket_mib = 8,
+     .update = UPDATE("update_copy_8mib", COPIERS, 0)},
+    {.mode = "copy",
+     .verify = "full",
+     .bucket_mib = 1,
+     .update = UPDATE("update_copy_1mib", COPIERS, 0)},
     {.mode = "names", .verify = "full", .update = UPDATE("update_names", COPIERS, 0)},
 };
 
