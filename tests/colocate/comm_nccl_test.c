@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "tests/conformance/nccl_suite.h"
 #include "tests/support/cuda_gpu.h"
+#include "tests/support/lost_ranks.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -170,7 +171,7 @@ static bool work_with(uint32_t ranks_count)
 
     nccl_suite_start(fd, ranks_count, find_each_other, pids);
     for (uint32_t i = 0; i < ranks_count; i++) {
-        worked &= nccl_suite_exit_code(pids[i]) == 0;
+        worked &= exit_code_of(pids[i]) == 0;
     }
     (void)close(fd);
     return worked;

@@ -1,8 +1,8 @@
 /* comm_tcp_test.c - the communicator between nodes: what all promise, members that are lost. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/clock.h"
-#include "tests/conformance/comm_suite.h"
 #include "tests/support/chance.h"
+#include "tests/support/lost_ranks.h"
 #include "tests/support/mesh_world.h"
 
 #include <setjmp.h>
@@ -22,63 +22,7 @@ enum { COUNT = 6000, ROUNDS = 15 };
 
 /* ---- members that are lost -------------------------------------------------------------- */
 
-static void strike_self(void *arg)
-{
-    (void)kill(getpid(), *(int *)arg);
-}
-
-/* A rank in a child: meets until something fails; its exit code tells what and when. */
-enum { SAW_DEATH = 11, SAW_TIMEOUT, SAW_OTHER, SAW_NO_NAME, LATE };
-
-static int meet_until_failure(int fd, uint32_t rank, int64_t timeout_ms, int strike_signal)
-{
-    struct tdm__comm *comm;
-    tdm_status status;
-    float value = 1;
-    int64_t start_ms;
-
-    if (mesh_world_open(fd, rank, timeout_ms, &comm) != TDM_OK ||
-        (strike_signal != 0 &&
-         tdm__comm_faulty_open(comm, 50, strike_self, &strike_signal, &comm) != TDM_OK)) {
-        return SAW_OTHER;
-    }
-    do {
-        start_ms = tdm__clock_ms();
-        status = comm->ops->all_reduce(comm, &value, 1, TDM__FLOAT, TDM_MAX);
-    } while (status == TDM_OK);
-    if (strstr(tdm_error_detail(), "rank 1 of 3") == NULL) {
-        return SAW_NO_NAME;
-    }
-    if (tdm__clock_ms() - start_ms > 10000) {
-        return LATE;
-    }
-    if (tdm__comm_barrier(comm) != status) {
-        return SAW_OTHER; /* it must stay broken, for the same reason */
-    }
-    comm->ops->destroy(comm);
-    return status == TDM_E_ABORTED   ? SAW_DEATH
-           : status == TDM_E_TIMEOUT ? SAW_TIMEOUT
-                                     : SAW_OTHER;
-}
-
-static void start_three(int fd, int64_t timeout_ms, int strike_signal, pid_t pids[3])
-{
-    for (uint32_t i = 0; i < 3; i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
-        if (pids[i] == 0) {
-            _exit(meet_until_failure(fd, i, timeout_ms, i == 1 ? strike_signal : 0));
-        }
-    }
-}
-
-static int exit_code_of(pid_t pid)
-{
-    int wait_status;
-
-    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
-    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -WTERMSIG(wait_status);
-}
+static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open};
 
 static void a_killed_member_is_named_to_the_others(void **state)
 {
@@ -86,10 +30,10 @@ static void a_killed_member_is_named_to_the_others(void **state)
     pid_t pids[3];
 
     (void)state;
-    start_three(fd, 60000, SIGKILL, pids);
+    lost_ranks_start(&(struct lost_ranks){&maker, fd, 60000}, SIGKILL, pids);
     assert_int_equal(exit_code_of(pids[1]), -SIGKILL);
-    assert_int_equal(exit_code_of(pids[0]), SAW_DEATH);
-    assert_int_equal(exit_code_of(pids[2]), SAW_DEATH);
+    assert_int_equal(exit_code_of(pids[0]), LOST_RANKS_SAW_DEATH);
+    assert_int_equal(exit_code_of(pids[2]), LOST_RANKS_SAW_DEATH);
     (void)close(fd);
 }
 
@@ -125,7 +69,7 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
     tdm_status status;
 
     if (mesh_world_open(fd, rank, 60000, &comm) != TDM_OK) {
-        return SAW_OTHER;
+        return LOST_RANKS_SAW_OTHER;
     }
     if (dies_after_us > 0) {
         (void)ualarm(dies_after_us, 0); /* which nothing here handles */
@@ -133,12 +77,12 @@ static int exchange_until_death(int fd, uint32_t rank, useconds_t dies_after_us)
     start_ms = tdm__clock_ms();
     status = exchange_until_failure(comm);
     if (strstr(tdm_error_detail(), "rank 1 of 3") == NULL) {
-        return SAW_NO_NAME;
+        return LOST_RANKS_SAW_NO_NAME;
     }
     comm->ops->destroy(comm);
-    return tdm__clock_ms() - start_ms > 30000 ? LATE
-           : status == TDM_E_ABORTED          ? SAW_DEATH
-                                              : SAW_OTHER;
+    return tdm__clock_ms() - start_ms > 30000 ? LOST_RANKS_LATE
+           : status == TDM_E_ABORTED          ? LOST_RANKS_SAW_DEATH
+                                              : LOST_RANKS_SAW_OTHER;
 }
 
 static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
@@ -159,8 +103,8 @@ static void one_that_dies_within_a_call_is_named_to_the_others(void **state)
             }
         }
         assert_int_equal(exit_code_of(pids[1]), -SIGALRM);
-        assert_int_equal(exit_code_of(pids[0]), SAW_DEATH);
-        assert_int_equal(exit_code_of(pids[2]), SAW_DEATH);
+        assert_int_equal(exit_code_of(pids[0]), LOST_RANKS_SAW_DEATH);
+        assert_int_equal(exit_code_of(pids[2]), LOST_RANKS_SAW_DEATH);
         (void)close(fd);
     }
 }
@@ -171,9 +115,9 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
     pid_t pids[3];
 
     (void)state;
-    start_three(fd, 2000, SIGSTOP, pids);
-    assert_int_equal(exit_code_of(pids[0]), SAW_TIMEOUT);
-    assert_int_equal(exit_code_of(pids[2]), SAW_TIMEOUT);
+    lost_ranks_start(&(struct lost_ranks){&maker, fd, 2000}, SIGSTOP, pids);
+    assert_int_equal(exit_code_of(pids[0]), LOST_RANKS_SAW_TIMEOUT);
+    assert_int_equal(exit_code_of(pids[2]), LOST_RANKS_SAW_TIMEOUT);
     (void)kill(pids[1], SIGKILL);
     assert_int_equal(exit_code_of(pids[1]), -SIGKILL);
     (void)close(fd);
@@ -181,7 +125,6 @@ static void a_silent_member_is_named_at_the_deadline(void **state)
 
 int main(void)
 {
-    static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_member_is_named_to_the_others),
         cmocka_unit_test(one_that_dies_within_a_call_is_named_to_the_others),

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/comm/comm.h"
 #include "runtime/clock.h"
+#include "tests/support/lost_ranks.h"
 #include "tests/support/mesh_world.h"
 
 #include <setjmp.h>
@@ -21,14 +22,6 @@ enum { SOON_MS = 20000, REFUSED = 11, SAW_NO_NAME, SAW_OTHER };
 
 static const struct tdm__id group_key = {{7}};
 static const char *const nowhere[2] = {NULL, NULL};
-
-static int exit_code_of(pid_t pid)
-{
-    int wait_status = 0;
-
-    (void)waitpid(pid, &wait_status, 0);
-    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -WTERMSIG(wait_status);
-}
 
 static void one_that_never_comes_is_named_at_the_deadline(void **state)
 {

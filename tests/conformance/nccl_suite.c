@@ -4,6 +4,7 @@
 
 #include "colocate/device/cuda/driver.h"
 #include "runtime/clock.h"
+#include "tests/support/lost_ranks.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -54,14 +55,6 @@ void nccl_suite_start(int fd, uint32_t ranks_count, nccl_rank_fn *fn, pid_t *pid
     }
 }
 
-int nccl_suite_exit_code(pid_t pid)
-{
-    int wait_status;
-
-    assert_int_equal(waitpid(pid, &wait_status, 0), pid);
-    return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -WTERMSIG(wait_status);
-}
-
 void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks_count,
                           nccl_rank_fn *fn)
 {
@@ -70,7 +63,7 @@ void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks
 
     nccl_suite_start(fd, ranks_count, fn, pids);
     for (uint32_t i = 0; i < ranks_count; i++) {
-        assert_int_equal(nccl_suite_exit_code(pids[i]), 0);
+        assert_int_equal(exit_code_of(pids[i]), 0);
     }
     (void)close(fd);
 }
@@ -233,12 +226,12 @@ static void a_killed_rank_is_named_to_the_others(void **state)
 
     (void)state;
     nccl_suite_start(fd, 3, gather_until_failure, pids);
-    assert_int_equal(nccl_suite_exit_code(pids[1]), -SIGKILL);
+    assert_int_equal(exit_code_of(pids[1]), -SIGKILL);
     if (maker->lose != NULL) {
         maker->lose(fd, 1);
     }
-    assert_int_equal(nccl_suite_exit_code(pids[0]), 0);
-    assert_int_equal(nccl_suite_exit_code(pids[2]), 0);
+    assert_int_equal(exit_code_of(pids[0]), 0);
+    assert_int_equal(exit_code_of(pids[2]), 0);
     (void)close(fd);
 }
 

@@ -36,7 +36,6 @@ typedef int nccl_rank_fn(int fd, uint32_t rank, uint32_t ranks_count);
 
 /* Each in a process of its own, at a meeting. */
 void nccl_suite_start(int fd, uint32_t ranks_count, nccl_rank_fn *fn, pid_t *pids);
-int nccl_suite_exit_code(pid_t pid); /* -N: signal N */
 /* At a new meeting, to their ends, which all must be 0. */
 void nccl_suite_run_ranks(const struct comm_suite_maker *meeting, uint32_t ranks_count,
                           nccl_rank_fn *fn);
