@@ -154,39 +154,28 @@ static tdm_status copy_regions(const struct tdm_region_spec *specs, uint32_t cou
     return TDM_OK;
 }
 
-static tdm_status ask_trainer(const struct tdm_trainer_ops *ops,
-                              const struct tdm_rank_context *context,
-                              struct tdm__plan_rank *rank)
+/* What a trainer and an engine are asked alike. */
+struct opener {
+    tdm_status (*open)(const struct tdm_rank_context *context, void **state_out);
+    tdm_status (*regions)(void *state, struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX],
+                          uint32_t *count_out);
+    void (*close)(void *state);
+};
+
+static tdm_status ask(const struct opener *opener, const struct tdm_rank_context *context,
+                      struct tdm__plan_rank *rank)
 {
     struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
     uint32_t count = 0;
     void *state = NULL;
     tdm_status status;
 
-    TDM_TRY(tdm__wrap(ops->open(context, &state), "%s: open", rank->name));
-    status = tdm__wrap(ops->regions(state, specs, &count), "%s: regions", rank->name);
+    TDM_TRY(tdm__wrap(opener->open(context, &state), "%s: open", rank->name));
+    status = tdm__wrap(opener->regions(state, specs, &count), "%s: regions", rank->name);
     if (status == TDM_OK) {
         status = copy_regions(specs, count, rank);
     }
-    ops->close(state);
-    return status;
-}
-
-static tdm_status ask_engine(const struct tdm_engine_ops *ops,
-                             const struct tdm_rank_context *context,
-                             struct tdm__plan_rank *rank)
-{
-    struct tdm_region_spec specs[TDM_RANK_REGIONS_MAX];
-    uint32_t count = 0;
-    void *state = NULL;
-    tdm_status status;
-
-    TDM_TRY(tdm__wrap(ops->open(context, &state), "%s: open", rank->name));
-    status = tdm__wrap(ops->regions(state, specs, &count), "%s: regions", rank->name);
-    if (status == TDM_OK) {
-        status = copy_regions(specs, count, rank);
-    }
-    ops->close(state);
+    opener->close(state);
     return status;
 }
 
@@ -218,6 +207,8 @@ static tdm_status check_named(struct tdm__named *named, const struct tdm__plan_r
 static tdm_status add_trainers(const struct tdm__job_spec *spec,
                                const struct tdm_trainer_ops *ops, struct tdm__plan_input *input)
 {
+    const struct opener opener = {ops->open, ops->regions, ops->close};
+
     for (uint32_t r = 0; r < spec->trainer_num_ranks; r++) {
         struct tdm_rank_context context = {.config = spec->config,
                                            .rank = r,
@@ -229,7 +220,7 @@ static tdm_status add_trainers(const struct tdm__job_spec *spec,
         (void)snprintf(rank->name, sizeof(rank->name), "trainer/%u", r);
         rank->gpu = r;
         TDM_TRY(name_layout(spec, "trainer", &context, &named));
-        TDM_TRY(check_named(named, rank, ask_trainer(ops, &context, rank)));
+        TDM_TRY(check_named(named, rank, ask(&opener, &context, rank)));
     }
     return TDM_OK;
 }
@@ -237,6 +228,7 @@ static tdm_status add_trainers(const struct tdm__job_spec *spec,
 static tdm_status add_engines(const struct tdm__job_spec *spec,
                               const struct tdm_engine_ops *ops, struct tdm__plan_input *input)
 {
+    const struct opener opener = {ops->open, ops->regions, ops->close};
     uint32_t per_engine = spec->rollout_num_gpus_per_engine;
 
     for (uint32_t r = 0; r < spec->num_engines * per_engine; r++) {
@@ -253,7 +245,7 @@ static tdm_status add_engines(const struct tdm__job_spec *spec,
         rank->gpu = spec->engine_colocate ? r : spec->trainer_num_ranks + r;
         rank->is_engine = true;
         TDM_TRY(name_layout(spec, "engine", &context, &named));
-        TDM_TRY(check_named(named, rank, ask_engine(ops, &context, rank)));
+        TDM_TRY(check_named(named, rank, ask(&opener, &context, rank)));
     }
     return TDM_OK;
 }
