@@ -5,7 +5,9 @@
  * kills itself at a named step of the next one (runtime/step.h), which is aborted and begun
  * anew, as a job does it, or is finished without that engine.  Two times are compared with
  * twice that of an update left alone: from the kill until the other engine serves, and the
- * whole update with the kill in it.  For the smallest model and for four layers of Qwen3-0.6B
+ * whole update with the kill in it.  What is begun anew spares the survivors what they have
+ * already (journal.h): how long it takes is compared with the same steps of an update left
+ * alone.  For the smallest model and for four layers of Qwen3-0.6B
  * (193 MB), or with TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
 #include "actors/worker.h"
 #include "colocate/job/controller.h"
@@ -138,36 +140,51 @@ static void come_to_update(void)
     TDM_CHECK(tdm__controller_resume_weights(&controller));
 }
 
-/* Until engines serve again; the nanoseconds. */
-static int64_t update_once(bool survives)
+/* Of one update. */
+struct times {
+    int64_t all_ns; /* until engines serve again */
+    int64_t try_ns; /* its last try alone, until it was decided */
+    bool again;     /* which was the second */
+};
+
+static struct times update_once(bool survives)
 {
     int64_t begin_ns = tdm__clock_ns();
+    int64_t try_ns = begin_ns;
     tdm_status status = tdm__controller_update(&controller);
+    struct times times = {.again = status != TDM_OK && survives};
 
-    if (status != TDM_OK && survives) {
+    if (times.again) {
+        try_ns = tdm__clock_ns();
         status = tdm__controller_update(&controller);
     }
     TDM_CHECK(status);
+    times.try_ns = tdm__clock_ns() - try_ns;
     controller.phase.committed_version = controller.update.version;
     TDM_CHECK(tdm__controller_flush(&controller));
     TDM_CHECK(tdm__controller_resume_kv(&controller));
-    return tdm__clock_ns() - begin_ns;
+    times.all_ns = tdm__clock_ns() - begin_ns;
+    return times;
 }
 
-static double clean_ms(void)
+/* Medians of updates left alone. */
+static void measure_clean(double *all_ms_out, double *try_ms_out)
 {
-    double times[CLEAN_UPDATES];
+    double all_ms[CLEAN_UPDATES];
+    double try_ms[CLEAN_UPDATES];
 
     for (int i = 0; i < WARM_UPDATES + CLEAN_UPDATES; i++) {
-        int64_t took_ns;
+        struct times times;
 
         come_to_update();
-        took_ns = update_once(false);
+        times = update_once(false);
         if (i >= WARM_UPDATES) {
-            times[i - WARM_UPDATES] = (double)took_ns / 1e6;
+            all_ms[i - WARM_UPDATES] = (double)times.all_ns / 1e6;
+            try_ms[i - WARM_UPDATES] = (double)times.try_ns / 1e6;
         }
     }
-    return bench_median(times, CLEAN_UPDATES);
+    *all_ms_out = bench_median(all_ms, CLEAN_UPDATES);
+    *try_ms_out = bench_median(try_ms, CLEAN_UPDATES);
 }
 
 /* By the clock of tdm__clock_ns(). */
@@ -183,18 +200,29 @@ static int64_t when_broken(void)
     return strtoll(strrchr(text, ' '), NULL, 10);
 }
 
+struct measures {
+    struct bench_measure again;
+    struct bench_measure whole;
+    struct bench_measure second; /* of updates that were begun anew */
+};
+
 static void measure_round(const struct model *model, const struct end *end,
-                          struct bench_measure *again, struct bench_measure *whole)
+                          struct measures *measures)
 {
-    double clean;
-    double whole_ms;
+    struct times times;
+    double clean_ms;
+    double clean_try_ms;
 
     open_job(model, end);
-    clean = clean_ms();
+    measure_clean(&clean_ms, &clean_try_ms);
     come_to_update();
-    whole_ms = (double)update_once(true) / 1e6;
-    bench_round(again, (double)(tdm__clock_ns() - when_broken()) / 1e6, 2 * clean);
-    bench_round(whole, whole_ms, 2 * clean);
+    times = update_once(true);
+    bench_round(&measures->again, (double)(tdm__clock_ns() - when_broken()) / 1e6,
+                2 * clean_ms);
+    bench_round(&measures->whole, (double)times.all_ns / 1e6, 2 * clean_ms);
+    if (times.again) {
+        bench_round(&measures->second, (double)times.try_ns / 1e6, clean_try_ms);
+    }
     if (tdm__crew_engines_left(&controller.crew) != 1) {
         bench_die("engine 1 is there");
     }
@@ -203,25 +231,33 @@ static void measure_round(const struct model *model, const struct end *end,
 
 static void measure_end(const struct model *model, const struct end *end)
 {
-    char names[2][64];
-    struct bench_measure again = {.name = names[0],
-                                  .unit = "ms",
-                                  .against = "twice a clean update; from the kill",
-                                  .better = BENCH_LESS_IS_BETTER,
-                                  .at_least = 1};
-    struct bench_measure whole = again;
+    char names[3][64];
+    struct measures measures = {.again = {.name = names[0],
+                                          .unit = "ms",
+                                          .better = BENCH_LESS_IS_BETTER,
+                                          .against = "twice a clean update; from the kill",
+                                          .at_least = 1},
+                                .whole = {.name = names[1],
+                                          .unit = "ms",
+                                          .better = BENCH_LESS_IS_BETTER,
+                                          .against = "the same; from the update's begin"},
+                                .second = {.name = names[2],
+                                           .unit = "ms",
+                                           .better = BENCH_LESS_IS_BETTER,
+                                           .against = "a clean update, until decided"}};
     const char *step = strchr(end->step, '.') + 1;
 
-    whole.name = names[1];
-    whole.against = "the same; from the update's begin";
-    whole.at_least = 0;
     (void)snprintf(names[0], sizeof(names[0]), "%s_%s_%s", model->name, end->mode, step);
     (void)snprintf(names[1], sizeof(names[1]), "%s_whole", names[0]);
+    (void)snprintf(names[2], sizeof(names[2]), "%s_second", names[0]);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
-        measure_round(model, end, &again, &whole);
+        measure_round(model, end, &measures);
     }
-    bench_report(&again);
-    bench_report(&whole);
+    bench_report(&measures.again);
+    bench_report(&measures.whole);
+    if (measures.second.rounds_count > 0) {
+        bench_report(&measures.second);
+    }
 }
 
 int main(int argc, char **argv)
@@ -235,6 +271,9 @@ int main(int argc, char **argv)
     bench_init(argc, argv);
     own_environment();
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
+        if (!bench_is_wanted(models[i].name)) {
+            continue;
+        }
         for (size_t j = 0; j < sizeof(ends) / sizeof(ends[0]); j++) {
             measure_end(&models[i], &ends[j]);
         }
