@@ -485,6 +485,10 @@ static int run(const struct tdm__words *words)
         if (strcmp(words->rest[0], kinds[i].kind) != 0) {
             continue;
         }
+        if (wish.live_only && kinds[i].list != list_actors) {
+            return tdm__words_refused("list", "--live goes with actors, not with %s",
+                                      kinds[i].kind);
+        }
         status = tdm__cluster_join(words, &runtime);
         return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
@@ -504,8 +508,8 @@ const struct tdm__command tdm__command_list = {
             "  objects    values that others know, and large ones: where, and who holds them\n"
             "  nodes      with what they have, and how much of it is free\n"
             "  groups     placement groups, a line a bundle\n\n"
-            "  --live     without the actors that have died\n"
-            "  --each     each call that has no result yet: whose, where, for how long\n"
+            "  --live     of actors: without those that have died\n"
+            "  --each     of calls: each that has no result yet: whose, where, for how long\n"
             "  --json     one array, for programs; ids and death causes are whole there\n"
             "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,

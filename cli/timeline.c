@@ -21,7 +21,8 @@ struct timeline {
     uint32_t nodes_count;
     int64_t first_ns; /* time of day of the earliest span */
     uint64_t spans_count;
-    int64_t base_ns; /* of the trace: the earliest span is put there */
+    uint32_t actors_count; /* with spans: their numbers in the trace */
+    int64_t base_ns;       /* of the trace: the earliest span is put there */
     struct tdm__trace *trace;
 };
 
@@ -85,15 +86,17 @@ static void write_actor(struct timeline *timeline, const tdm_value *node,
 {
     const tdm_value *spans = tdm_value_at(actor, 4);
     const char *name = tdm_value_string(tdm_value_at(actor, 2), "");
-    uint32_t process = (uint32_t)tdm_value_int(tdm_value_at(actor, 3), 0);
+    uint32_t process; /* no pid: those of two machines may be the same */
     char label[256];
 
     if (tdm_value_count(spans) == 0) {
         return;
     }
-    (void)snprintf(label, sizeof(label), "%s on %s",
+    process = ++timeline->actors_count;
+    (void)snprintf(label, sizeof(label), "%s on %s, pid %lld",
                    name[0] != '\0' ? name : tdm_value_string(tdm_value_at(actor, 1), "?"),
-                   tdm_value_string(tdm_value_at(node, 0), "?"));
+                   tdm_value_string(tdm_value_at(node, 0), "?"),
+                   (long long)tdm_value_int(tdm_value_at(actor, 3), 0));
     tdm__trace_name_process(timeline->trace, process, label);
     tdm__trace_name_thread(timeline->trace, process, 0, "calls");
     for (uint32_t i = 0; i < tdm_value_count(spans); i++) {
@@ -107,7 +110,13 @@ static tdm_status ask_all(tdm_runtime *runtime, struct timeline *timeline)
     uint32_t count;
 
     TDM_TRY(tdm_list_nodes(runtime, TDM__CLUSTER_MS, &nodes, &count));
-    for (uint32_t i = 0; i < count && timeline->nodes_count < NODES_MAX; i++) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (timeline->nodes_count == NODES_MAX) {
+            (void)fprintf(stderr,
+                          "tandem: the calls of %u nodes more are left out: at most %d\n",
+                          count - i, (int)NODES_MAX);
+            break;
+        }
         if (tdm__cluster_ask_node(runtime, "timeline.read", nodes[i].id,
                                   &timeline->nodes[timeline->nodes_count]) == TDM_OK) {
             timeline->nodes_count++;

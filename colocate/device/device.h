@@ -141,8 +141,6 @@ tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_o
  * on fails, once; 0 never. */
 tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);
 void tdm__device_faulty_arm(struct tdm__device *faulty, uint64_t nth);
-/* Fallible calls since it was armed. */
-uint64_t tdm__device_faulty_calls(const struct tdm__device *faulty);
 
 static inline void tdm__device_close(struct tdm__device *device) /* NULL is allowed */
 {

@@ -181,8 +181,3 @@ void tdm__device_faulty_arm(struct tdm__device *faulty, uint64_t nth)
     ((struct faulty *)faulty)->calls_count = 0;
     ((struct faulty *)faulty)->nth = nth;
 }
-
-uint64_t tdm__device_faulty_calls(const struct tdm__device *faulty)
-{
-    return ((const struct faulty *)faulty)->calls_count;
-}
