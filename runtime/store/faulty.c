@@ -5,6 +5,7 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/mix.h"
 #include "runtime/store/outcome.h"
 
 #include <stdlib.h>
@@ -36,25 +37,16 @@ struct faulty_store {
     struct tdm__store *inner; /* borrowed */
     struct tdm__outcomes *outcomes;
     LIST_HEAD(, operation) operations;
-    uint64_t random_state;
+    uint64_t seed;
+    uint64_t draws_count;
     uint32_t one_in;
 };
-
-/* splitmix64: any seed is a good one. */
-static uint64_t next_random(struct faulty_store *faulty)
-{
-    uint64_t x = faulty->random_state += 0x9e3779b97f4a7c15u;
-
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
 
 static struct operation *create_operation(struct faulty_store *faulty,
                                           struct tdm__outcome *outcome)
 {
     struct operation *operation = calloc(1, sizeof(*operation));
-    uint64_t draw = next_random(faulty);
+    uint64_t draw = tdm__mix(faulty->seed, faulty->draws_count++);
 
     TDM_ASSERT(operation != NULL);
     operation->faulty = faulty;
@@ -236,7 +228,7 @@ tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inn
     faulty->store.ops = &faulty_ops;
     faulty->loop = loop;
     faulty->inner = inner;
-    faulty->random_state = seed;
+    faulty->seed = seed;
     faulty->one_in = one_in;
     LIST_INIT(&faulty->operations);
     status = tdm__outcomes_create(loop, &faulty->outcomes);
