@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/command.h"
 #include "cli/version.h"
+#include "colocate/device/device.h"
 #include "colocate/memory/large_pages.h"
 
 #include <jansson.h>
@@ -13,27 +14,34 @@ static struct tdm__option options[] = {{"--json", false, NULL}, {NULL, false, NU
 struct machine {
     long cpus;
     double memory_gib;
-    bool has_cuda_driver;
+    struct tdm__device_list gpus; /* none: see `gpus_status` */
+    tdm_status gpus_status;  /* why tandemd could not offer them; the detail is this thread's */
     const char *large_pages; /* for shared memory */
 };
+
+#define GIB (1024.0 * 1024.0 * 1024.0)
 
 static struct machine look(void)
 {
     struct machine machine = {.cpus = sysconf(_SC_NPROCESSORS_ONLN)};
+    const struct tdm__device_kind *cuda;
 
-    machine.memory_gib = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) /
-                         (1024.0 * 1024.0 * 1024.0);
-    machine.has_cuda_driver = access("/proc/driver/nvidia/version", R_OK) == 0;
+    machine.memory_gib = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / GIB;
     machine.large_pages = tdm__large_pages_setting();
+    machine.gpus_status = tdm__device_kind_find("cuda", &cuda);
+    if (machine.gpus_status == TDM_OK) {
+        machine.gpus_status = cuda->list(&machine.gpus);
+    }
     return machine;
 }
 
 static void print_json(const struct machine *machine)
 {
     json_t *root =
-        json_pack("{s:s, s:I, s:f, s:b, s:s}", "version", TDM__VERSION, "cpus",
-                  (json_int_t)machine->cpus, "memory_gib", machine->memory_gib, "cuda_driver",
-                  (int)machine->has_cuda_driver, "large_pages", machine->large_pages);
+        json_pack("{s:s, s:I, s:f, s:I, s:f, s:s}", "version", TDM__VERSION, "cpus",
+                  (json_int_t)machine->cpus, "memory_gib", machine->memory_gib, "cuda_gpus",
+                  (json_int_t)machine->gpus.count, "cuda_gpu_gib",
+                  (double)machine->gpus.bytes / GIB, "large_pages", machine->large_pages);
 
     (void)json_dumpf(root, stdout, JSON_COMPACT);
     (void)putchar('\n');
@@ -49,10 +57,15 @@ static int run(const struct tdm__words *words)
         print_json(&machine);
         return TDM__EXIT_DONE;
     }
-    (void)printf("tandem %s\ncpus         %ld\nmemory       %.1f GiB\ncuda driver  %s\n"
-                 "devices      host (virtual GPUs)\n",
-                 TDM__VERSION, machine.cpus, machine.memory_gib,
-                 machine.has_cuda_driver ? "there" : "none");
+    (void)printf("tandem %s\ncpus         %ld\nmemory       %.1f GiB\n"
+                 "host         virtual GPUs, as many as are asked for\n",
+                 TDM__VERSION, machine.cpus, machine.memory_gib);
+    if (machine.gpus_status == TDM_OK) {
+        (void)printf("cuda         %u GPUs of %.1f GiB\n", machine.gpus.count,
+                     (double)machine.gpus.bytes / GIB);
+    } else {
+        (void)printf("cuda         none: %s\n", tdm_error_detail());
+    }
     (void)printf("large pages  %s for shared memory\n", machine.large_pages);
     if (remedy != NULL) {
         (void)printf("             (as root: %s)\n", remedy);
@@ -60,9 +73,11 @@ static int run(const struct tdm__words *words)
     return TDM__EXIT_DONE;
 }
 
-const struct tdm__command tdm__command_info = {.name = "info",
-                                               .summary = "what this machine offers",
-                                               .help = "usage: tandem info [--json]\n\n"
-                                                       "Tells what this machine offers.\n",
-                                               .options = options,
-                                               .run = run};
+const struct tdm__command tdm__command_info = {
+    .name = "info",
+    .summary = "what this machine offers",
+    .help = "usage: tandem info [--json]\n\n"
+            "Tells what this machine offers: GPUs by the devices of\n"
+            "`tandemd --device`.\n",
+    .options = options,
+    .run = run};

@@ -202,6 +202,25 @@ static void a_daemon_that_cannot_start_says_why(void **state)
     assert_memory_equal(said, "tandemd: ", 9);
 }
 
+#define STANDIN                                                                                \
+    "version >/dev/null; D=$(mktemp -d); trap 'rm -r $D' EXIT; STANDIN_CUDA_DIRECTORY=$D "     \
+    "STANDIN_CUDA_DEVICES=2 TANDEM_CUDA_LIBRARY="
+#define INFO " " TDM_TEST_BUILD_DIR "/tandem info"
+
+/* By the driver that a daemon would use, and with its reason where it cannot. */
+static void info_tells_which_gpus_a_daemon_can_offer(void **state)
+{
+    (void)state;
+    if (getenv("TANDEM_TEST_REAL_GPU") == NULL) {
+        assert_int_equal(tandem(STANDIN TDM_TEST_BUILD_DIR "/tests/cuda_standin.so" INFO), 0);
+        assert_non_null(strstr(said, "cuda         2 GPUs of 0.2 GiB\n"));
+    }
+    assert_int_equal(tandem(STANDIN "/no/such/libcuda.so" INFO), 0);
+    assert_non_null(strstr(said, "cuda         none: no CUDA driver: /no/such/libcuda.so"));
+    assert_int_equal(tandem(STANDIN "/no/such/libcuda.so" INFO " --json"), 0);
+    assert_non_null(strstr(said, "\"cuda_gpus\":0"));
+}
+
 static void what_cannot_be_written_is_a_failure(void **state)
 {
     (void)state;
@@ -450,6 +469,7 @@ int main(void)
         cmocka_unit_test(the_living_come_first),
         cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
         cmocka_unit_test(a_daemon_that_cannot_start_says_why),
+        cmocka_unit_test(info_tells_which_gpus_a_daemon_can_offer),
         cmocka_unit_test(what_cannot_be_written_is_a_failure),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
         cmocka_unit_test(lists_are_for_people_and_programs),
