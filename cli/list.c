@@ -489,6 +489,10 @@ static int run(const struct tdm__words *words)
             return tdm__words_refused("list", "--live goes with actors, not with %s",
                                       kinds[i].kind);
         }
+        if (wish.each && kinds[i].list != list_calls) {
+            return tdm__words_refused("list", "--each goes with calls, not with %s",
+                                      kinds[i].kind);
+        }
         status = tdm__cluster_join(words, &runtime);
         return status == TDM_OK ? tdm__cluster_leave(runtime, kinds[i].list(runtime, &wish))
                                 : tdm__command_failed(status);
@@ -501,8 +505,8 @@ static int run(const struct tdm__words *words)
 const struct tdm__command tdm__command_list = {
     .name = "list",
     .summary = "list actors, calls, objects, nodes or groups of a running cluster",
-    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each] [--json] "
-            "[--address ADDRESS]\n\n"
+    .help = "usage: tandem list actors|calls|objects|nodes|groups [--live] [--each]\n"
+            "                   [--json] [--address ADDRESS]\n\n"
             "  actors     all that live, and the last ones that died, with the reason\n"
             "  calls      of the actors that live, by method: how many wait, run, have ended\n"
             "  objects    values that others know, and large ones: where, and who holds them\n"

@@ -308,13 +308,12 @@ static int run(const struct tdm__words *words)
 const struct tdm__command tdm__command_top = {
     .name = "top",
     .summary = "watch what a running cluster does",
-    .help =
-        "usage: tandem top [--every SECONDS] [--count N] [--address ADDRESS]\n\n"
-        "`tandem status` and the living actors, the busiest first, with the calls of each a\n"
-        "second, those that failed, how much of the time its methods ran (of several at\n"
-        "once the sum), and the calls that wait.  Ctrl-C ends it.\n\n"
-        "  --every    seconds between two looks (2)\n"
-        "  --count    looks; default: without end.  The first one knows no rates yet.\n"
-        "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
+    .help = "usage: tandem top [--every SECONDS] [--count N] [--address ADDRESS]\n\n"
+            "`tandem status` and the living actors, the busiest first, with the calls of each\n"
+            "a second, those that failed, how much of the time its methods ran (of several\n"
+            "at once the sum), and the calls that wait.  Ctrl-C ends it.\n\n"
+            "  --every    seconds between two looks (2)\n"
+            "  --count    looks; default: without end.  The first one knows no rates yet.\n"
+            "  --address  of a node; default: TANDEM_ADDRESS, else the only node here\n",
     .options = options,
     .run = run};

@@ -87,7 +87,9 @@ static void help_is_not_a_failure(void **state)
 static void every_help_is_at_most_80_columns_wide(void **state)
 {
     static const struct tdm__command *const commands[] = {
-        &tdm__command_run, &tdm__command_plan, &tdm__command_info, &tdm__command_version};
+        &tdm__command_run,  &tdm__command_plan,   &tdm__command_status, &tdm__command_top,
+        &tdm__command_list, &tdm__command_kill,   &tdm__command_logs,   &tdm__command_timeline,
+        &tdm__command_info, &tdm__command_version};
 
     (void)state;
     for (size_t i = 0; i < sizeof(commands) / sizeof(commands[0]); i++) {

@@ -171,6 +171,8 @@ static void wrong_words_lead_to_the_help_of_their_command(void **state)
     (void)state;
     assert_int_equal(tandem("list nodes --live"), 2); /* not: taken, and without effect */
     assert_non_null(strstr(said, "--live goes with actors"));
+    assert_int_equal(tandem("list actors --each"), 2);
+    assert_non_null(strstr(said, "--each goes with calls"));
     assert_int_equal(tandem("list actors --nonsense"), 2);
     assert_non_null(strstr(said, "see: tandem list --help\n"));
     assert_int_equal(tandem("list actors nodes"), 2);
