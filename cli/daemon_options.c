@@ -198,6 +198,13 @@ static bool read_environment(struct cli_daemon_options *options)
                                          &options->object_store_bytes));
 }
 
+/* getopt says ":" where the value is missing, else "?". */
+static void complain_of(int letter, const char *word)
+{
+    (void)fprintf(stderr, "tandemd: %s \"%s\"; see tandemd --help\n",
+                  letter == ':' ? "a value is missing after" : "unknown option", word);
+}
+
 /* `word`: the one that was read, for complaints. */
 static bool read_option(int letter, const char *word, struct cli_daemon_options *options)
 {
@@ -253,12 +260,8 @@ static bool read_option(int letter, const char *word, struct cli_daemon_options 
     case 'h':
         print_help();
         exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
-    case ':':
-        (void)fprintf(stderr, "tandemd: a value is missing after \"%s\"; see tandemd --help\n",
-                      word);
-        return false;
     default:
-        (void)fprintf(stderr, "tandemd: unknown option \"%s\"; see tandemd --help\n", word);
+        complain_of(letter, word);
         return false;
     }
 }
