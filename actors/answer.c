@@ -11,6 +11,23 @@
 #include <string.h>
 #include <unistd.h>
 
+const struct tdm__answer *tdm__answer_to_keep(const struct tdm__answer *answer,
+                                              bool of_a_stream, const struct tdm__id *node)
+{
+    static const struct tdm__answer broken = {.status = TDM_E_CLOSED,
+                                              .detail = TDM__STREAM_BROKEN};
+    static const struct tdm__answer gone = {
+        .status = TDM_E_VALUE_LOST,
+        .detail = "its result, a large one, went to another process"};
+
+    if (of_a_stream) {
+        return &broken;
+    }
+    return answer->large != NULL && tdm__id_equal(node, &tdm_runtime_current()->self.node)
+               ? &gone
+               : answer;
+}
+
 static tdm_status duplicate(struct tdm__kept_answer *kept, const struct tdm__answer *answer)
 {
     for (uint32_t i = 0; i < answer->fds_count; i++) {

@@ -5,6 +5,7 @@
 
 #include "actors/objects/large.h"
 
+#include <stdbool.h>
 #include <sys/queue.h>
 
 /* What the caller will read. */
@@ -28,6 +29,13 @@ struct tdm__kept_answer {
     int fds[]; /* owned; behind them the packed value, or the detail */
 };
 
+#define TDM__STREAM_BROKEN "a stream ends with its connection"
+
+/* What a caller on that node gets who asks again, its connection having ended.  The items of a
+ * stream may have been lost with it; and of this node it ends with one of its processes only: a
+ * large value that went over it need not stay in memory. */
+const struct tdm__answer *tdm__answer_to_keep(const struct tdm__answer *answer,
+                                              bool of_a_stream, const struct tdm__id *node);
 tdm_status tdm__answer_keep(const struct tdm__answer *answer,
                             struct tdm__kept_answer **kept_out);
 void tdm__kept_answer_destroy(struct tdm__kept_answer *kept); /* NULL is allowed */

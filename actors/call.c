@@ -9,6 +9,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/loop/loop.h"
+#include "runtime/spare.h"
 
 #include <stdio.h>
 
@@ -51,6 +52,15 @@ static void give_writer(tdm_writer *writer)
     }
 }
 
+void tdm__call_free(tdm_call *call)
+{
+    tdm__holds_release(&call->holds);
+    tdm__holds_release(&call->replied_with);
+    tdm__passed_release(call->passed);
+    tdm_document_destroy(call->document);
+    tdm__spare_give(call, sizeof(*call));
+}
+
 /* ---- arguments that must be fetched ------------------------------------------------------ */
 
 static tdm_status take_arguments(tdm_call *call, struct tdm__large *large)
@@ -65,6 +75,7 @@ static void on_arguments(void *arg, tdm_status status, const char *detail,
 {
     tdm_call *call = arg;
 
+    call->pull = NULL;
     if (status == TDM_OK) {
         status = take_arguments(call, large);
         detail = tdm_error_detail();
@@ -72,10 +83,9 @@ static void on_arguments(void *arg, tdm_status status, const char *detail,
     }
     if (status == TDM_OK) {
         tdm__executor_release(call);
+    } else if (status == TDM_E_CLOSED) {
+        tdm__executor_release_cut(call, detail);
     } else {
-        if (status == TDM_E_CLOSED) {
-            call->sequence = 0; /* it has not run: one that is sent again may */
-        }
         tdm__executor_release_failed(call, status, detail);
     }
 }
@@ -84,16 +94,21 @@ void tdm__call_arrives(void *arg, tdm_call *call)
 {
     struct tdm_bytes packed = tdm__incoming_packed(call->incoming);
     struct tdm__conn *conn = tdm__incoming_conn(call->incoming);
-    struct tdm__pull *pull;
+    bool again = call->pull != NULL;
 
     (void)arg;
-    if (conn == NULL || !tdm__is_offer(packed)) {
-        return;
-    }
-    tdm__executor_hold(call);
-    if (tdm__pull_start(tdm_runtime_current(), conn, packed, on_arguments, call, &pull) !=
-        TDM_OK) {
-        tdm__executor_release_failed(call, TDM_E_LIMIT, tdm_error_detail());
+    tdm__pull_abandon(call->pull);
+    call->pull = NULL;
+    if (conn != NULL && tdm__is_offer(packed)) {
+        if (!again) {
+            tdm__executor_hold(call);
+        }
+        if (tdm__pull_start(tdm_runtime_current(), conn, packed, on_arguments, call,
+                            &call->pull) != TDM_OK) {
+            tdm__executor_release_failed(call, TDM_E_LIMIT, tdm_error_detail());
+        }
+    } else if (again) {
+        tdm__executor_release(call);
     }
 }
 

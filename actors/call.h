@@ -14,6 +14,7 @@
 struct tdm__caller;
 struct tdm__executor;
 struct tdm__lane;
+struct tdm__pull;
 
 enum tdm__call_state {
     TDM__CALL_HELD,    /* in its caller's list, or alone */
@@ -37,6 +38,7 @@ struct tdm_call {
     uint64_t number; /* no other call of this actor has it: children.h */
     int64_t deadline_ms;
     int64_t arrived_ms;     /* about */
+    struct tdm__pull *pull; /* borrowed: fetches the arguments; or NULL */
     tdm_document *document; /* owned */
     const tdm_value *arguments;
     struct tdm__holds holds;        /* the references among them */
@@ -68,6 +70,9 @@ static inline bool tdm__call_is_in_line(const tdm_call *call)
 /* Parses the arguments, if that has not been done: call->document, which the holder of a call
  * may replace, with call->arguments. */
 tdm_status tdm__call_parse(tdm_call *call);
+
+/* Nobody has it any more; taken from tdm__spare_take_zeroed(). */
+void tdm__call_free(tdm_call *call);
 
 /* Runs the constructor, if there is one. */
 tdm_status tdm__call_construct(struct tdm__loop *loop,

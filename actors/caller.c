@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/caller.h"
 
+#include "actors/call.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
@@ -150,6 +151,29 @@ tdm_status tdm__caller_find(struct tdm__callers *callers, const struct tdm__iden
     callers->last = caller;
     *caller_out = caller;
     return TDM_OK;
+}
+
+/* From `call` on. */
+static tdm_call *find_from(tdm_call *call, const struct tdm__caller *caller, uint64_t sequence)
+{
+    while (call != NULL &&
+           (call->caller != caller || call->sequence != sequence || call->incoming == NULL)) {
+        call = TAILQ_NEXT(call, all_link);
+    }
+    return call;
+}
+
+tdm_call *tdm__caller_find_call(struct tdm__caller *caller, tdm_call *first, uint64_t sequence)
+{
+    tdm_call *call = find_from(caller->taken_up, caller, sequence);
+
+    if (call == NULL) {
+        call = find_from(first, caller, sequence);
+    }
+    if (call != NULL) {
+        caller->taken_up = call;
+    }
+    return call;
 }
 
 /* ---- answers ---------------------------------------------------------------------------- */

@@ -54,6 +54,9 @@ void tdm__caller_acknowledge(struct tdm__callers *callers, struct tdm__caller *c
 /* TDM_E_AGAIN while too many answers, or bytes of them, wait for an acknowledgement. */
 tdm_status tdm__caller_has_room(const struct tdm__callers *callers,
                                 const struct tdm__caller *caller);
+/* Its call of that sequence that is not answered yet, `first` and the executor's others looked
+ * through; or NULL. */
+tdm_call *tdm__caller_find_call(struct tdm__caller *caller, tdm_call *first, uint64_t sequence);
 /* The answer kept under that sequence, or NULL. */
 const struct tdm__answer *tdm__caller_answer(struct tdm__caller *caller, uint64_t sequence);
 /* TDM_OK if a call that is neither known nor answered may run: it has not come before, or was

@@ -46,15 +46,6 @@ struct tdm__executor {
 
 /* ---- answers ---------------------------------------------------------------------------- */
 
-static void call_free(tdm_call *call)
-{
-    tdm__holds_release(&call->holds);
-    tdm__holds_release(&call->replied_with);
-    tdm__passed_release(call->passed);
-    tdm_document_destroy(call->document);
-    tdm__spare_give(call, sizeof(*call));
-}
-
 /* The last one to let go of the call frees it. */
 static void call_settle(tdm_call *call)
 {
@@ -63,29 +54,7 @@ static void call_settle(tdm_call *call)
         return;
     }
     TAILQ_REMOVE(&call->executor->calls, call, all_link);
-    call_free(call);
-}
-
-#define STREAM_BROKEN "a stream ends with its connection"
-
-/* For a caller who asks again, whose connection has ended.  The items of a stream may have been
- * lost with it; and of one node it ends with one of its processes only: a large value that went
- * over it need not stay in memory. */
-static const struct tdm__answer *answer_to_keep(const tdm_call *call,
-                                                const struct tdm__answer *answer)
-{
-    static const struct tdm__answer broken = {.status = TDM_E_CLOSED, .detail = STREAM_BROKEN};
-    static const struct tdm__answer gone = {
-        .status = TDM_E_VALUE_LOST,
-        .detail = "its result, a large one, went to another process"};
-    const tdm_runtime *runtime = tdm_runtime_current();
-    bool is_near =
-        answer->large != NULL && tdm__id_equal(&call->caller->node, &runtime->self.node);
-
-    if (call->wants_items) {
-        return &broken;
-    }
-    return is_near ? &gone : answer;
+    tdm__call_free(call);
 }
 
 static void send_answer(tdm_call *call, const struct tdm__answer *answer)
@@ -97,9 +66,12 @@ static void send_answer(tdm_call *call, const struct tdm__answer *answer)
     if (caller->taken_up == call) {
         caller->taken_up = NULL;
     }
+    if (call->document == NULL && call->pull == NULL) {
+        tdm__incoming_give_back(call->incoming); /* it never ran */
+    }
     if (call->sequence != 0) {
         tdm__caller_keep(&call->executor->callers, caller, call->sequence,
-                         answer_to_keep(call, answer));
+                         tdm__answer_to_keep(answer, call->wants_items, &caller->node));
     }
     call->incoming = NULL;
     call->caller = NULL; /* it may be forgotten before the method returns */
@@ -301,6 +273,32 @@ void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char 
     tdm__executor_release(call);
 }
 
+/* As if it had not come: one that is sent again may run. */
+static void cut(tdm_call *call, const char *detail)
+{
+    call->sequence = 0;
+    drop(call, TDM_E_CLOSED, detail);
+}
+
+void tdm__executor_release_cut(tdm_call *call, const char *detail)
+{
+    bool keeps_others =
+        call->state == TDM__CALL_HELD && call->placed && call->executor->ordered;
+    tdm_call *next;
+
+    for (tdm_call *later = keeps_others ? TAILQ_NEXT(call, link) : NULL; later != NULL;
+         later = next) {
+        next = TAILQ_NEXT(later, link);
+        if (tdm__incoming_conn(later->incoming) == tdm__incoming_conn(call->incoming)) {
+            cut(later, detail);
+        }
+    }
+    if (call->state == TDM__CALL_HELD) {
+        cut(call, detail);
+    }
+    tdm__executor_release(call);
+}
+
 void tdm__executor_on_arrival(struct tdm__executor *executor, tdm__arrival_fn *fn, void *arg)
 {
     executor->on_arrival = fn;
@@ -340,43 +338,28 @@ static void attach(tdm_call *call, struct tdm__incoming *incoming)
 
 /* ---- arriving --------------------------------------------------------------------------- */
 
-/* From `call` on. */
-static tdm_call *find_from(tdm_call *call, const struct tdm__caller *caller, uint64_t sequence)
-{
-    while (call != NULL &&
-           (call->caller != caller || call->sequence != sequence || call->incoming == NULL)) {
-        call = TAILQ_NEXT(call, all_link);
-    }
-    return call;
-}
-
-static tdm_call *find_call(const struct tdm__executor *executor, struct tdm__caller *caller,
-                           uint64_t sequence)
-{
-    tdm_call *call = find_from(caller->taken_up, caller, sequence);
-
-    if (call == NULL) {
-        call = find_from(TAILQ_FIRST(&executor->calls), caller, sequence);
-    }
-    if (call != NULL) {
-        caller->taken_up = call;
-    }
-    return call;
-}
-
 /* A call that is here already: its answer goes to where it came from last.  A stream's items
  * have gone to where nobody takes them. */
 static void take_up(tdm_call *call, struct tdm__incoming *incoming)
 {
+    struct tdm__executor *executor = call->executor;
     struct tdm__incoming *before = call->incoming;
 
     if (call->wants_items) {
-        tdm__incoming_fail(incoming, TDM_E_CLOSED, STREAM_BROKEN);
+        tdm__incoming_refuse(incoming, TDM_E_CLOSED, TDM__STREAM_BROKEN);
         return;
+    }
+    if (call->document != NULL) {
+        tdm__incoming_give_back(incoming); /* the arguments are here */
+    } else if (call->pull == NULL) {
+        tdm__incoming_give_back(before);
     }
     attach(call, incoming);
     atomic_store_explicit(&call->abandoned, false, memory_order_relaxed);
     tdm__incoming_fail(before, TDM_E_CLOSED, "it was sent again");
+    if (call->pull != NULL) {
+        executor->on_arrival(executor->on_arrival_arg, call); /* which fetches from there */
+    }
 }
 
 /* A call that has come before, and not in vain. */
@@ -388,10 +371,11 @@ static bool answer_again(struct tdm__executor *executor, struct tdm__caller *cal
     tdm_call *call;
 
     if (answer != NULL) {
+        tdm__incoming_give_back(incoming);
         tdm__answer_send(answer, incoming);
         return true;
     }
-    call = find_call(executor, caller, sequence);
+    call = tdm__caller_find_call(caller, TAILQ_FIRST(&executor->calls), sequence);
     if (call != NULL) {
         take_up(call, incoming);
         return true;
@@ -502,7 +486,7 @@ void tdm__executor_arrive(struct tdm__executor *executor, struct tdm__incoming *
     executor->arrivals_count++;
     status = arrive(executor, incoming);
     if (status != TDM_OK) {
-        tdm__incoming_fail(incoming, status, tdm_error_detail());
+        tdm__incoming_refuse(incoming, status, tdm_error_detail());
     }
 }
 
@@ -788,7 +772,7 @@ void tdm__executor_destroy(struct tdm__executor *executor)
             send_answer(call, &call->held_answer->answer); /* who held it will not release it */
             tdm__kept_answer_destroy(call->held_answer);
         }
-        call_free(call);
+        tdm__call_free(call);
     }
     tdm__callers_fini(&executor->callers);
     free(executor);

@@ -64,7 +64,8 @@ tdm_status tdm__executor_post(struct tdm__executor *executor, void (*fn)(void *a
 /* ---- calls that are not ready, answers that must wait ----------------------------------- */
 
 /* Told of each call that arrives, before it is queued: to hold it while its arguments are
- * fetched.  It must not run the loop. */
+ * fetched, into call->pull; told once more if the call comes again meanwhile.  It must not run
+ * the loop. */
 typedef void tdm__arrival_fn(void *arg, tdm_call *call);
 void tdm__executor_on_arrival(struct tdm__executor *executor, tdm__arrival_fn *fn, void *arg);
 
@@ -76,6 +77,11 @@ void tdm__executor_hold(tdm_call *call);
 void tdm__executor_release(tdm_call *call);
 /* The same; the call fails instead of running, unless it has been answered. */
 void tdm__executor_release_failed(tdm_call *call, tdm_status status, const char *detail);
+
+/* The same for one whose connection has ended before all of it was here: it and those of its
+ * caller that came over that connection and keep their place behind it count as not come, for
+ * the caller sends them again, in order. */
+void tdm__executor_release_cut(tdm_call *call, const char *detail);
 
 /* Told of each answer before it leaves; may change it (what it points to then must stay until
  * the next answer), and may hold it: it is then copied, descriptors too, and leaves with the

@@ -72,6 +72,11 @@ void tdm__large_returned(tdm_runtime *runtime, struct tdm__incoming *incoming);
 /* The arguments of a call that arrived, and the result in a reply, wherever they lie. */
 tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming *incoming,
                                   tdm_document **document_out);
+/* Nobody will read the arguments: what the caller has lent or offered for them goes back. */
+void tdm__incoming_give_back(struct tdm__incoming *incoming);
+/* The same, and a failure is the answer. */
+void tdm__incoming_refuse(struct tdm__incoming *incoming, tdm_status status,
+                          const char *detail);
 tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
                                 struct tdm__reply *reply, tdm_document **document_out);
 /* Replies with where it lies, with its bytes, or with an offer: as its size and the caller's

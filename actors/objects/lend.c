@@ -383,6 +383,29 @@ tdm_status tdm__incoming_document(tdm_runtime *runtime, struct tdm__incoming *in
     return tdm__large_borrow(runtime, conn, told, fd, document_out);
 }
 
+void tdm__incoming_give_back(struct tdm__incoming *incoming)
+{
+    struct tdm__conn *conn = tdm__incoming_conn(incoming);
+    struct tdm_bytes packed = tdm__incoming_packed(incoming);
+    int fd = tdm__incoming_take_fd(incoming, 0);
+    const tdm_value *told;
+
+    if (conn != NULL && fd >= 0 && tdm__incoming_value(incoming, &told) == TDM_OK) {
+        tdm__loan_return(conn, tdm_value_uint(tdm_value_at(told, 0), 0));
+    } else if (conn != NULL && tdm__is_offer(packed)) {
+        (void)tdm__pull_decline(conn, packed);
+    }
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+void tdm__incoming_refuse(struct tdm__incoming *incoming, tdm_status status, const char *detail)
+{
+    tdm__incoming_give_back(incoming);
+    tdm__incoming_fail(incoming, status, detail);
+}
+
 tdm_status tdm__result_document(tdm_runtime *runtime, struct tdm__conn *conn,
                                 struct tdm__reply *reply, tdm_document **document_out)
 {

@@ -52,6 +52,16 @@ static void a_kept_failure_has_its_words(void **state)
     tdm__kept_answer_destroy(NULL);
 }
 
+static void of_a_stream_only_its_end_is_kept(void **state)
+{
+    const struct tdm__answer answer = {.detail = "", .packed = {"\x90", 1}};
+    const struct tdm__id node = {{1}};
+
+    (void)state;
+    assert_ptr_equal(tdm__answer_to_keep(&answer, false, &node), &answer);
+    assert_int_equal(tdm__answer_to_keep(&answer, true, &node)->status, TDM_E_CLOSED);
+}
+
 static void a_descriptor_that_is_none_is_refused(void **state)
 {
     int fd = -1;
@@ -69,6 +79,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kept_value_outlives_its_bytes_and_descriptors),
         cmocka_unit_test(a_kept_failure_has_its_words),
+        cmocka_unit_test(of_a_stream_only_its_end_is_kept),
         cmocka_unit_test(a_descriptor_that_is_none_is_refused),
     };
 

@@ -6,14 +6,17 @@
 #include "runtime/clock.h"
 #include "tests/support/actor_world.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -106,6 +109,21 @@ static tdm_status hoarder_cut(tdm_call *call, void *self)
     return TDM_OK;
 }
 
+/* block (path): until somebody writes to that fifo */
+static tdm_status hoarder_block(tdm_call *call, void *self)
+{
+    const char *path;
+    int fd;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "s", &path));
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return fd >= 0 ? TDM_OK : tdm_fail(TDM_E_IO, "open: %s", path);
+}
+
 /* use (): bytes in use and idle, values lent and read */
 static tdm_status hoarder_use(tdm_call *call, void *self)
 {
@@ -130,6 +148,7 @@ TDM_ACTOR_CLASS(hoarder, .state_bytes = sizeof(struct hoarder), .destruct = hoar
                     {"give", hoarder_give, NULL},
                     {"echo", hoarder_echo, NULL},
                     {"cut", hoarder_cut, NULL},
+                    {"block", hoarder_block, NULL},
                     {"use", hoarder_use, NULL},
                 });
 
@@ -339,6 +358,37 @@ static void large_arguments_and_replies_travel_by_descriptor(void **state)
     assert_all_returned(reader);
 }
 
+/* Calls that end before they begin: one is canceled, the time of the other is over. */
+static void arguments_of_calls_that_never_run_come_back(void **state)
+{
+    const struct tdm_call_options hurried = {.timeout_ms = 20};
+    char path[128];
+    tdm_ref *blocked;
+    tdm_ref *canceled;
+    tdm_ref *late;
+    int fd;
+
+    (void)state;
+    (void)snprintf(path, sizeof(path), "/tmp/tandem-large-test-%d", (int)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    must(tdm_actor_call(reader, "block", &blocked, "s", path));
+    must(tdm_actor_call(reader, "sum", &canceled, "b", (const void *)data, data_bytes));
+    must(tdm_actor_call_with(reader, "sum", &hurried, &late, "b", (const void *)data,
+                             data_bytes));
+    assert_int_equal(tdm_get(late, PATIENCE_MS, ""), TDM_E_TIMEOUT);
+    must(tdm_cancel(canceled, 0));
+    assert_int_equal(tdm_get(canceled, PATIENCE_MS, ""), TDM_E_CANCELED);
+    fd = open(path, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)unlink(path);
+    must(tdm_get(blocked, PATIENCE_MS, ""));
+    tdm_ref_release(blocked);
+    tdm_ref_release(canceled);
+    tdm_ref_release(late);
+    assert_all_returned(reader);
+}
+
 static void large_items_travel_by_descriptor(void **state)
 {
     enum { PIECES = 5 };
@@ -489,6 +539,7 @@ int main(void)
         cmocka_unit_test(a_freed_value_gives_its_memory_back_while_references_live),
         cmocka_unit_test(a_lent_segment_is_not_written_to),
         cmocka_unit_test(large_arguments_and_replies_travel_by_descriptor),
+        cmocka_unit_test(arguments_of_calls_that_never_run_come_back),
         cmocka_unit_test(large_items_travel_by_descriptor),
         cmocka_unit_test(a_large_value_is_an_argument),
         cmocka_unit_test(a_reader_that_dies_returns_what_it_read),

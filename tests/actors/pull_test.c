@@ -51,7 +51,45 @@ static uint8_t *make_data(void)
 
 struct distant {
     tdm_ref *ref;
+    char order[32]; /* of the calls of note() */
+    size_t noted_count;
 };
+
+/* note (digit, bytes);  order (): the digits, which begin anew */
+static tdm_status distant_note(tdm_call *call, void *self)
+{
+    struct distant *distant = self;
+    const void *bytes;
+    size_t size_bytes;
+    int64_t digit;
+
+    TDM_TRY(tdm_call_unpack(call, "ib", &digit, &bytes, &size_bytes));
+    if (distant->noted_count < sizeof(distant->order) - 1) {
+        distant->order[distant->noted_count++] = (char)('0' + digit);
+    }
+    return TDM_OK;
+}
+
+static tdm_status distant_order(tdm_call *call, void *self)
+{
+    struct distant *distant = self;
+    tdm_status status = tdm_call_reply(call, "s", distant->order);
+
+    memset(distant->order, 0, sizeof(distant->order));
+    distant->noted_count = 0;
+    return status;
+}
+
+/* echo (bytes) */
+static tdm_status distant_echo(tdm_call *call, void *self)
+{
+    const void *bytes;
+    size_t size_bytes;
+
+    (void)self;
+    TDM_TRY(tdm_call_unpack(call, "b", &bytes, &size_bytes));
+    return tdm_call_reply(call, "b", bytes, size_bytes);
+}
 
 /* check (bytes): 1 if they are the data */
 static tdm_status distant_check(tdm_call *call, void *self)
@@ -156,6 +194,9 @@ TDM_ACTOR_CLASS(distant, .state_bytes = sizeof(struct distant), .destruct = dist
                     {"put", distant_put, NULL},
                     {"stream", distant_stream, NULL},
                     {"use", distant_use, NULL},
+                    {"note", distant_note, NULL},
+                    {"order", distant_order, NULL},
+                    {"echo", distant_echo, NULL},
                 });
 
 /* ---- asking ----------------------------------------------------------------------------- */
@@ -353,6 +394,74 @@ static void a_result_cut_midway_comes_again(void **state)
     assert_nothing_is_lent();
 }
 
+/* The arguments that come with the call once more are not fetched, and what lends them ends. */
+static void a_call_sent_again_takes_its_arguments_back(void **state)
+{
+    tdm_ref *ref = NULL;
+
+    (void)state;
+    {
+        TDM__LOCK(runtime);
+
+        must(tdm_actor_call(far, "echo", &ref, "b", (const void *)data, data_bytes));
+        must(tdm__runtime_wait(runtime, pulls, far->link, PATIENCE_MS));
+        assert_non_null(TAILQ_FIRST(&far->link->flying));
+        tdm__conn_close(far->link->conn);
+    }
+    assert_is_data(ref);
+    assert_nothing_is_lent();
+}
+
+static bool never(void *arg)
+{
+    (void)arg;
+    return false;
+}
+
+static bool is_open(void *arg)
+{
+    const struct tdm__link *link = arg;
+
+    return link->state == TDM__LINK_OPEN && tdm__conn_is_open(link->conn);
+}
+
+/* Cut after that many milliseconds: somewhere before, in, or after the large arguments. */
+static void note_and_cut(int milliseconds)
+{
+    tdm_ref *refs[3];
+    tdm_ref *ref;
+    const char *order;
+
+    {
+        TDM__LOCK(runtime);
+
+        must(tdm_actor_call(far, "note", &refs[0], "ib", (int64_t)1, (const void *)data,
+                            data_bytes));
+        must(tdm_actor_call(far, "note", &refs[1], "ib", (int64_t)2, "small", (size_t)5));
+        must(tdm_actor_call(far, "note", &refs[2], "ib", (int64_t)3, "small", (size_t)5));
+        (void)tdm__runtime_wait(runtime, never, NULL, milliseconds);
+        tdm__conn_close(far->link->conn);
+        must(tdm__runtime_wait(runtime, is_open, far->link, PATIENCE_MS));
+    }
+    for (int i = 0; i < 3; i++) {
+        must(tdm_get(refs[i], PATIENCE_MS, ""));
+        tdm_ref_release(refs[i]);
+    }
+    must(tdm_actor_call(far, "order", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "s", &order));
+    assert_string_equal(order, "123");
+    tdm_ref_release(ref);
+}
+
+static void calls_behind_one_that_was_cut_keep_their_order(void **state)
+{
+    (void)state;
+    for (int milliseconds = 1; milliseconds < 25; milliseconds += 2) {
+        note_and_cut(milliseconds);
+    }
+    assert_nothing_is_lent();
+}
+
 static void a_maker_killed_midway_is_named(void **state)
 {
     tdm_actor *mortal = create_far();
@@ -444,6 +553,8 @@ int main(void)
         cmocka_unit_test(the_other_nodes_objects_are_listed),
         cmocka_unit_test(large_items_cross_in_order),
         cmocka_unit_test(a_result_cut_midway_comes_again),
+        cmocka_unit_test(a_call_sent_again_takes_its_arguments_back),
+        cmocka_unit_test(calls_behind_one_that_was_cut_keep_their_order),
         cmocka_unit_test(a_maker_killed_midway_is_named),
         cmocka_unit_test(a_reader_killed_midway_returns_its_loan),
         cmocka_unit_test(hostile_offers_are_refused),
