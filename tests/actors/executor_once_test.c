@@ -261,6 +261,34 @@ static void a_held_call_holds_up_nobody_where_order_is_free(void **state)
     exec_close();
 }
 
+static bool three_wait(void *arg)
+{
+    (void)arg;
+    return tdm__executor_waiting_count(exec_did.executor) == 3;
+}
+
+static void a_cut_call_takes_those_behind_it_along(void **state)
+{
+    struct pair_answer answers[3];
+
+    (void)state;
+    open_with_holds(&exec_plain);
+    (void)exec_call(0, "note", 7, &answers[0]);
+    (void)exec_call(0, "note", 8, &answers[1]);
+    (void)exec_call(0, "note", 9, &answers[2]);
+    {
+        TDM__ENTER(exec_world.loop);
+        assert_int_equal(
+            tdm__loop_run(exec_world.loop, three_wait, NULL, tdm__deadline_in(10000)), TDM_OK);
+        tdm__executor_release_cut(held, "its connection has ended");
+    }
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(exec_outcome(&answers[i]), TDM_E_CLOSED);
+    }
+    assert_int_equal(atomic_load(&exec_did.notes_count), 0);
+    exec_close();
+}
+
 static void a_held_call_can_be_canceled(void **state)
 {
     struct pair_answer answers[2];
@@ -346,6 +374,7 @@ int main(void)
         cmocka_unit_test(who_asked_for_no_stream_gets_none),
         cmocka_unit_test(a_held_call_holds_up_its_own_caller_only),
         cmocka_unit_test(a_held_call_holds_up_nobody_where_order_is_free),
+        cmocka_unit_test(a_cut_call_takes_those_behind_it_along),
         cmocka_unit_test(a_held_call_can_be_canceled),
         cmocka_unit_test(a_call_that_was_answered_does_not_need_its_caller),
         cmocka_unit_test(an_answer_may_wait),
