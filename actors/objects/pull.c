@@ -12,9 +12,9 @@
 
 /* Freed when its end has been told and no chunk is in flight. */
 struct tdm__pull {
-    tdm_runtime *runtime;   /* borrowed */
-    struct tdm__conn *conn; /* borrowed: its calls end before it does */
-    uint64_t loan;
+    tdm_runtime *runtime;     /* borrowed */
+    struct tdm__conn *conn;   /* borrowed: its calls end before it does */
+    uint64_t loan;            /* 0: not known yet */
     struct tdm__large *large; /* owned; NULL once it was handed over */
     uint64_t size_bytes;
     uint64_t asked_bytes;
@@ -58,9 +58,13 @@ static tdm_status read_offer(struct tdm_bytes offer, uint64_t *loan_out, uint64_
     return TDM_OK;
 }
 
+/* However it ended, the loan goes back. */
 static void release_if_over(struct tdm__pull *pull)
 {
     if (pull->fn == NULL && pull->in_flight == 0) {
+        if (pull->loan != 0) {
+            tdm__loan_return(pull->conn, pull->loan);
+        }
         tdm__large_release(pull->large);
         free(pull);
     }
@@ -81,7 +85,6 @@ static void succeed(struct tdm__pull *pull)
     tdm__pulled_fn *fn = pull->fn;
     struct tdm__large *large = pull->large;
 
-    tdm__loan_return(pull->conn, pull->loan);
     if (fn != NULL) {
         pull->fn = NULL;
         pull->large = NULL;
@@ -130,9 +133,8 @@ static void on_chunk(void *arg, struct tdm__reply *reply)
     free(chunk);
     if (status != TDM_OK) {
         fail(pull, status, detail);
-    } else if (pull->got_bytes == pull->size_bytes ||
-               (pull->fn == NULL && pull->in_flight == 0)) {
-        succeed(pull); /* or abandoned: the loan goes back all the same */
+    } else if (pull->got_bytes == pull->size_bytes) {
+        succeed(pull);
     }
     release_if_over(pull);
 }

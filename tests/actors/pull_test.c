@@ -10,12 +10,14 @@
 
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -267,6 +269,29 @@ static void assert_nothing_is_lent(void)
 }
 
 /* ---- tests ------------------------------------------------------------------------------ */
+
+/* The first test: no segment is here yet that could be used again. */
+static void a_value_for_which_there_is_no_room_goes_back(void **state)
+{
+    const struct rlimit none = {.rlim_cur = MIB, .rlim_max = RLIM_INFINITY};
+    struct rlimit before;
+    const tdm_value *value;
+    tdm_ref *ref;
+    tdm_ref *inner;
+
+    (void)state;
+    must(tdm_actor_call(far, "put", &ref, ""));
+    must(tdm_get(ref, PATIENCE_MS, "R", &inner));
+    tdm_ref_release(ref);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &none), 0);
+    assert_int_not_equal(tdm_get_value(inner, PATIENCE_MS, &value), TDM_OK);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    tdm_ref_release(inner);
+    assert_nothing_is_lent();
+}
 
 static void large_arguments_and_results_cross(void **state)
 {
@@ -547,6 +572,7 @@ static void hostile_offers_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_value_for_which_there_is_no_room_goes_back),
         cmocka_unit_test(large_arguments_and_results_cross),
         cmocka_unit_test(calls_behind_a_large_one_keep_their_order),
         cmocka_unit_test(a_reference_is_fetched_once),
