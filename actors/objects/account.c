@@ -70,8 +70,11 @@ static tdm_status write_sheet(int fd, uint64_t limit_bytes)
 {
     const struct sheet head = {.magic = MAGIC, .limit_bytes = limit_bytes};
 
-    if (write(fd, &head, sizeof(head)) != (ssize_t)sizeof(head)) {
-        return tdm__fail_errno(errno, "writing the account of the object store");
+    ssize_t written = write(fd, &head, sizeof(head));
+
+    if (written != (ssize_t)sizeof(head)) { /* a part of it: the disk is full */
+        return tdm__fail_errno(written < 0 ? errno : ENOSPC,
+                               "writing the account of the object store");
     }
     return TDM_OK;
 }

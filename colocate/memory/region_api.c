@@ -137,7 +137,9 @@ static tdm_status gpu_open(tdm_runtime *runtime, uint32_t gpu)
         TDM_TRY(tdm__runtime_daemon(runtime, &daemon));
         TDM_TRY(tdm__broker_client_remote(daemon, BROKER_TIMEOUT_MS, &memory.broker));
     }
-    TDM_TRY(open_device(runtime, gpu, &entry->device));
+    if (entry->device == NULL) { /* else an earlier attempt came so far */
+        TDM_TRY(open_device(runtime, gpu, &entry->device));
+    }
     TDM_TRY(memory_open(runtime, entry->device));
     TDM_TRY(tdm__regions_create(entry->device, memory.arena, &entry->regions));
     tdm__regions_on_resume(entry->regions, ask_turnstile, entry);
