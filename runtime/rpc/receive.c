@@ -142,7 +142,11 @@ static size_t rest_of(const struct tdm__incoming *partial, struct iovec places[2
     size_t in_tail = partial->filled_bytes - in_payload;
 
     places[0] = (struct iovec){partial->payload + in_payload, payload - in_payload};
-    places[1] = (struct iovec){partial->tail + in_tail, partial->frame.tail_bytes - in_tail};
+    places[1] = (struct iovec){NULL, 0};
+    if (partial->frame.tail_bytes > 0) {
+        places[1].iov_base = partial->tail + in_tail;
+        places[1].iov_len = partial->frame.tail_bytes - in_tail;
+    }
     return places[0].iov_len + places[1].iov_len;
 }
 
