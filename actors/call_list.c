@@ -13,30 +13,18 @@
 
 /* ---- one row ---------------------------------------------------------------------------- */
 
-static void write_text(tdm_writer *writer, const char *key, const char *text)
-{
-    tdm_write_string(writer, key);
-    tdm_write_string(writer, text);
-}
-
-static void write_number(tdm_writer *writer, const char *key, int64_t number)
-{
-    tdm_write_string(writer, key);
-    tdm_write_int(writer, number);
-}
-
 static void write_row(tdm_writer *writer, const struct tdm_call_state *row)
 {
     tdm_write_map(writer, 9);
-    write_text(writer, "caller", row->caller);
-    write_text(writer, "caller_name", row->caller_name);
-    write_number(writer, "caller_pid", row->caller_pid);
-    write_text(writer, "actor", row->actor);
-    write_text(writer, "class_name", row->class_name);
-    write_text(writer, "actor_name", row->actor_name);
-    write_text(writer, "method", row->method);
-    write_text(writer, "state", row->state);
-    write_number(writer, "age_ms", row->age_ms);
+    tdm__row_write_text(writer, "caller", row->caller);
+    tdm__row_write_text(writer, "caller_name", row->caller_name);
+    tdm__row_write_number(writer, "caller_pid", row->caller_pid);
+    tdm__row_write_text(writer, "actor", row->actor);
+    tdm__row_write_text(writer, "class_name", row->class_name);
+    tdm__row_write_text(writer, "actor_name", row->actor_name);
+    tdm__row_write_text(writer, "method", row->method);
+    tdm__row_write_text(writer, "state", row->state);
+    tdm__row_write_number(writer, "age_ms", row->age_ms);
 }
 
 void tdm__call_row_read(const tdm_value *value, struct tdm_call_state *row_out)

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/ask_workers.h"
 #include "actors/node/state.h"
+#include "actors/row.h"
 #include "runtime/error.h"
 
 #include <stdlib.h>
@@ -51,18 +52,6 @@ static void on_rows(void *arg, const struct tdm__asked_worker *worker, struct td
 
 /* ---- calls by method -------------------------------------------------------------------- */
 
-static void write_text(tdm_writer *writer, const char *key, const char *text)
-{
-    tdm_write_string(writer, key);
-    tdm_write_string(writer, text);
-}
-
-static void write_number(tdm_writer *writer, const char *key, int64_t number)
-{
-    tdm_write_string(writer, key);
-    tdm_write_int(writer, number);
-}
-
 /* (method, waiting, running, finished, failed) */
 static void add_method(struct collecting *collecting, const struct tdm__asked_worker *worker,
                        const tdm_value *method)
@@ -72,15 +61,15 @@ static void add_method(struct collecting *collecting, const struct tdm__asked_wo
     char id[TDM__ID_TEXT_BYTES];
 
     tdm_write_map(rows, 11);
-    write_text(rows, "actor", worker->actor);
-    write_text(rows, "class_name", worker->class_name);
-    write_text(rows, "actor_name", worker->name);
-    write_text(rows, "node_id", tdm__id_text(&collecting->node->record.id, id));
-    write_text(rows, "node_name", collecting->node->record.name);
-    write_number(rows, "pid", worker->pid);
-    write_text(rows, "method", tdm_value_string(tdm_value_at(method, 0), ""));
+    tdm__row_write_text(rows, "actor", worker->actor);
+    tdm__row_write_text(rows, "class_name", worker->class_name);
+    tdm__row_write_text(rows, "actor_name", worker->name);
+    tdm__row_write_text(rows, "node_id", tdm__id_text(&collecting->node->record.id, id));
+    tdm__row_write_text(rows, "node_name", collecting->node->record.name);
+    tdm__row_write_number(rows, "pid", worker->pid);
+    tdm__row_write_text(rows, "method", tdm_value_string(tdm_value_at(method, 0), ""));
     for (uint32_t i = 0; i < 4; i++) {
-        write_number(rows, numbers[i], tdm_value_int(tdm_value_at(method, i + 1), 0));
+        tdm__row_write_number(rows, numbers[i], tdm_value_int(tdm_value_at(method, i + 1), 0));
     }
     collecting->rows_count++;
 }

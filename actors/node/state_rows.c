@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/node/actor_entry.h"
 #include "actors/node/state.h"
+#include "actors/row.h"
 
 #include <string.h>
 
@@ -10,23 +11,11 @@ static double amount_of(int64_t amount)
     return (double)amount / TDM__RESOURCE_ONE;
 }
 
-static void write_pair(tdm_writer *writer, const char *key, const char *text)
-{
-    tdm_write_string(writer, key);
-    tdm_write_string(writer, text);
-}
-
 static void write_id(tdm_writer *writer, const char *key, const struct tdm__id *id)
 {
     char text[TDM__ID_TEXT_BYTES];
 
-    write_pair(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
-}
-
-static void write_number(tdm_writer *writer, const char *key, int64_t number)
-{
-    tdm_write_string(writer, key);
-    tdm_write_int(writer, number);
+    tdm__row_write_text(writer, key, tdm__id_is_none(id) ? "" : tdm__id_text(id, text));
 }
 
 static void write_amount(tdm_writer *writer, const char *name, int64_t total, int64_t free)
@@ -122,18 +111,19 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
 
     tdm_write_map(writer, 15);
     write_id(writer, "id", &spec->id);
-    write_pair(writer, "class_name", spec->class_name);
-    write_pair(writer, "name", spec->name);
-    write_pair(writer, "name_space", spec->name_space);
-    write_pair(writer, "state", text != NULL ? "DEAD" : state_text(entry->state));
+    tdm__row_write_text(writer, "class_name", spec->class_name);
+    tdm__row_write_text(writer, "name", spec->name);
+    tdm__row_write_text(writer, "name_space", spec->name_space);
+    tdm__row_write_text(writer, "state", text != NULL ? "DEAD" : state_text(entry->state));
     write_id(writer, "node_id", &entry->record.node);
-    write_pair(writer, "node_name", has_place(entry) ? entry->node->record.name : "");
+    tdm__row_write_text(writer, "node_name", has_place(entry) ? entry->node->record.name : "");
     write_id(writer, "creator", &spec->creator);
     write_id(writer, "group", &spec->group);
-    write_pair(writer, "death_cause", text != NULL ? text : entry->waits_for);
-    write_number(writer, "pid", entry->worker != NULL ? entry->worker->pid : entry->pid);
-    write_number(writer, "restarts", entry->incarnation);
-    write_number(writer, "detached", spec->detached ? 1 : 0);
+    tdm__row_write_text(writer, "death_cause", text != NULL ? text : entry->waits_for);
+    tdm__row_write_number(writer, "pid",
+                          entry->worker != NULL ? entry->worker->pid : entry->pid);
+    tdm__row_write_number(writer, "restarts", entry->incarnation);
+    tdm__row_write_number(writer, "detached", spec->detached ? 1 : 0);
     write_grant(writer, &entry->record.grant); /* two pairs */
 }
 
@@ -222,10 +212,10 @@ void tdm__state_write_nodes(tdm_writer *writer, const struct tdm__record *record
         }
         tdm_write_map(writer, 6);
         write_id(writer, "id", &node.id);
-        write_pair(writer, "name", node.name);
-        write_pair(writer, "unix_address", node.unix_address);
-        write_pair(writer, "tcp_address", node.tcp_address);
-        write_number(writer, "pid", node.pid);
+        tdm__row_write_text(writer, "name", node.name);
+        tdm__row_write_text(writer, "unix_address", node.unix_address);
+        tdm__row_write_text(writer, "tcp_address", node.tcp_address);
+        tdm__row_write_number(writer, "pid", node.pid);
         write_pool(writer, &resources.pool);
     }
 }
@@ -234,10 +224,10 @@ static void write_group(tdm_writer *writer, const char *id,
                         const struct tdm__group_record *group)
 {
     tdm_write_map(writer, 5);
-    write_pair(writer, "id", id);
-    write_pair(writer, "name", group->name);
-    write_pair(writer, "name_space", group->name_space);
-    write_number(writer, "detached", group->detached ? 1 : 0);
+    tdm__row_write_text(writer, "id", id);
+    tdm__row_write_text(writer, "name", group->name);
+    tdm__row_write_text(writer, "name_space", group->name_space);
+    tdm__row_write_number(writer, "detached", group->detached ? 1 : 0);
     tdm_write_string(writer, "bundles");
     tdm_write_array(writer, group->bundles_count);
     for (uint32_t i = 0; i < group->bundles_count; i++) {

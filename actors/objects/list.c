@@ -11,33 +11,21 @@
 
 /* ---- one row ---------------------------------------------------------------------------- */
 
-static void write_text(tdm_writer *writer, const char *key, const char *text)
-{
-    tdm_write_string(writer, key);
-    tdm_write_string(writer, text);
-}
-
-static void write_number(tdm_writer *writer, const char *key, int64_t number)
-{
-    tdm_write_string(writer, key);
-    tdm_write_int(writer, number);
-}
-
 void tdm__object_row_write(tdm_writer *writer, const struct tdm_object_state *row)
 {
     tdm_write_map(writer, 12);
-    write_text(writer, "id", row->id);
-    write_text(writer, "owner", row->owner);
-    write_text(writer, "owner_name", row->owner_name);
-    write_text(writer, "node_id", row->node_id);
-    write_text(writer, "node_name", row->node_name);
-    write_text(writer, "where", row->where);
-    write_number(writer, "pid", row->pid);
-    write_number(writer, "size_bytes", row->size_bytes);
-    write_number(writer, "holders", row->holders_count);
-    write_number(writer, "borrowers", row->borrowers_count);
-    write_number(writer, "readers", row->readers_count);
-    write_number(writer, "age_ms", row->age_ms);
+    tdm__row_write_text(writer, "id", row->id);
+    tdm__row_write_text(writer, "owner", row->owner);
+    tdm__row_write_text(writer, "owner_name", row->owner_name);
+    tdm__row_write_text(writer, "node_id", row->node_id);
+    tdm__row_write_text(writer, "node_name", row->node_name);
+    tdm__row_write_text(writer, "where", row->where);
+    tdm__row_write_number(writer, "pid", row->pid);
+    tdm__row_write_number(writer, "size_bytes", row->size_bytes);
+    tdm__row_write_number(writer, "holders", row->holders_count);
+    tdm__row_write_number(writer, "borrowers", row->borrowers_count);
+    tdm__row_write_number(writer, "readers", row->readers_count);
+    tdm__row_write_number(writer, "age_ms", row->age_ms);
 }
 
 void tdm__object_row_read(const tdm_value *value, struct tdm_object_state *row_out)
