@@ -223,6 +223,20 @@ static tdm_status give_damaged(const struct tdm__way *way, const struct tdm__par
     return honest->give(way, parcel);
 }
 
+/* The first who finds them ends the update; who is slower may only hear that it is over. */
+static void assert_all_refuse(struct fixture *f, tdm_ref **refs)
+{
+    uint32_t found_count = 0;
+
+    for (uint32_t i = 0; f->asks && i < PUPILS; i++) {
+        tdm_status status = scheme_end(refs[i], NULL);
+
+        assert_true(status == TDM_E_CHECKSUM || status == TDM_E_ABORTED);
+        found_count += status == TDM_E_CHECKSUM;
+    }
+    assert_true(found_count > 0 || !f->asks);
+}
+
 static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
 {
     struct fixture f;
@@ -239,9 +253,7 @@ static void damaged_bytes_name_their_tensor(enum tdm_weights_scheme scheme)
         begin_all(&f, refs);
         assert_int_equal(tdm_weights_send(f.sender, &version), TDM_E_CHECKSUM);
         assert_non_null(strstr(tdm_error_detail(), "tensor norm"));
-        for (uint32_t i = 0; f.asks && i < PUPILS; i++) {
-            assert_int_equal(scheme_end(refs[i], NULL), TDM_E_CHECKSUM);
-        }
+        assert_all_refuse(&f, refs);
         assert_all_serve(&f, 1, 1); /* as if nothing had been sent */
         f.sender->carrier = honest;
     }
