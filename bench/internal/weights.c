@@ -10,8 +10,10 @@
 #include "actors/worker.h"
 #include "cluster.h"
 #include "colocate/job/controller.h"
+#include "colocate/plan/sum.h"
 #include "copiers.h"
 #include "measure.h"
+#include "runtime/large_copy.h"
 #include "stock.h"
 
 #include <stdio.h>
@@ -224,6 +226,68 @@ static void measure_nothing(void)
     bench_report(&nothing);
 }
 
+/* ---- what checksums cost ---------------------------------------------------------------- */
+
+/* Both copy pieces of a size that one thread moves past the caches. */
+enum { PIECE_BYTES = TDM__COPY_LARGE_BYTES };
+
+static uint64_t copy_and_sum(void *to, const void *from, size_t size_bytes)
+{
+    struct tdm__rows row = {.count = 1, .size_bytes = PIECE_BYTES};
+    uint64_t sum = 0;
+
+    for (size_t at = 0; at + PIECE_BYTES <= size_bytes; at += PIECE_BYTES) {
+        sum ^= tdm__sum_copy(&row, (const char *)from + at, (char *)to + at);
+    }
+    return sum;
+}
+
+static uint64_t copy_past_caches(void *to, const void *from, size_t size_bytes)
+{
+    for (size_t at = 0; at + PIECE_BYTES <= size_bytes; at += PIECE_BYTES) {
+        tdm__copy_large((char *)to + at, (const char *)from + at, PIECE_BYTES);
+    }
+    return *(const unsigned char *)to;
+}
+
+static void summing_copier(int fd)
+{
+    bench_copier_by(fd, copy_and_sum);
+}
+
+static void streaming_copier(int fd)
+{
+    bench_copier_by(fd, copy_past_caches);
+}
+
+/* An update by copies moves each byte twice, and sums it both times on its way. */
+static void measure_sums(const struct model *model)
+{
+    static struct bench_measure sums = {.name = "copy_with_sums",
+                                        .unit = "GiB/s",
+                                        .against = "the same copy without sums",
+                                        .better = BENCH_MORE_IS_BETTER,
+                                        .at_least = 0.95};
+    const double gib = (double)model_bytes(model) / (1u << 30);
+    struct bench_copiers with;
+    struct bench_copiers without;
+
+    bench_copiers_start(&with, "summing", 2, model_bytes(model) / 2);
+    bench_copiers_start(&without, "streaming", 2, model_bytes(model) / 2);
+    for (uint32_t i = 0; i < bench_rounds(); i++) {
+        double theirs = bench_ours_first(i) ? 0 : bench_copiers_run(&without);
+        double ours = bench_copiers_run(&with);
+
+        if (bench_ours_first(i)) {
+            theirs = bench_copiers_run(&without);
+        }
+        bench_round(&sums, gib / ours, gib / theirs);
+    }
+    bench_copiers_stop(&without);
+    bench_copiers_stop(&with);
+    bench_report(&sums);
+}
+
 #define UPDATE(title, peer, ratio)                                                             \
     {                                                                                          \
         .name = (title), .unit = "GiB/s", .against = (peer), .better = BENCH_MORE_IS_BETTER,   \
@@ -298,7 +362,10 @@ static void measure_near(const struct model *model)
 
 int main(int argc, char **argv)
 {
-    static const struct bench_role roles[] = {BENCH_COPIER_ROLE, BENCH_SENDER_ROLE};
+    static const struct bench_role roles[] = {BENCH_COPIER_ROLE,
+                                              BENCH_SENDER_ROLE,
+                                              {"summing", summing_copier},
+                                              {"streaming", streaming_copier}};
     const char *size = getenv("TANDEM_BENCH_MODEL");
     bool full = size != NULL && strcmp(size, "full") == 0;
     const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
@@ -308,6 +375,7 @@ int main(int argc, char **argv)
     bench_init(argc, argv);
     if (bench_is_wanted("near")) {
         measure_nothing();
+        measure_sums(&model);
         measure_near(&model);
     }
     if (bench_is_wanted("far")) {

@@ -27,9 +27,21 @@ static char *touched_memory(size_t size_bytes)
     return memory;
 }
 
+static uint64_t copy_plainly(void *to, const void *from, size_t size_bytes)
+{
+    memcpy(to, from, size_bytes);
+    return ((const unsigned char *)to)[size_bytes - 1];
+}
+
 void bench_copier(int fd)
 {
+    bench_copier_by(fd, copy_plainly);
+}
+
+_Noreturn void bench_copier_by(int fd, bench_copy *copy)
+{
     uint64_t size_bytes;
+    uint64_t done;
     char *from;
     char *to;
     char word;
@@ -39,8 +51,8 @@ void bench_copier(int fd)
     to = touched_memory(size_bytes);
     for (;;) {
         bench_read(fd, &word, sizeof(word));
-        memcpy(to, from, size_bytes);
-        bench_write(fd, &to[size_bytes - 1], 1);
+        done = copy(to, from, size_bytes);
+        bench_write(fd, &done, 1);
     }
 }
 

@@ -23,6 +23,10 @@ struct bench_copiers {
         "copier", bench_copier                                                                 \
     }
 void bench_copier(int fd);
+/* The same by `copy`, for a role of the program's own.  What `copy` returns is used, so that no
+ * compiler leaves it out. */
+typedef uint64_t bench_copy(void *to, const void *from, size_t size_bytes);
+_Noreturn void bench_copier_by(int fd, bench_copy *copy);
 /* Another process gets what it has, over TCP on the loopback. */
 #define BENCH_SENDER_ROLE                                                                      \
     {                                                                                          \
