@@ -138,14 +138,18 @@ static pid_t redis_pid(void)
     return this_daemon.redis == NULL ? 0 : tdm__redis_embedded_pid(this_daemon.redis);
 }
 
+static tdm_status start_own_redis(struct daemon *daemon)
+{
+    return daemon->options.redis_url != NULL
+               ? TDM_OK
+               : tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis);
+}
+
 static tdm_status open_store(struct daemon *daemon)
 {
-    const char *url = daemon->options.redis_url;
+    const char *url = daemon->redis == NULL ? daemon->options.redis_url
+                                            : tdm__redis_embedded_url(daemon->redis);
 
-    if (url == NULL) {
-        TDM_TRY(tdm__redis_embedded_start(daemon->loop, daemon->directory, &daemon->redis));
-        url = tdm__redis_embedded_url(daemon->redis);
-    }
     TDM_TRY(tdm__store_redis_open(daemon->loop, url, daemon->options.cluster, STORE_TIMEOUT_MS,
                                   &daemon->store));
     if (daemon->options.fault_one_in > 0) {
@@ -200,7 +204,6 @@ static tdm_status make_endpoint(struct daemon *daemon)
     struct tdm__node *node = &daemon->node;
     struct tdm__identity self = {.kind = TDM__PEER_DAEMON, .pid = getpid()};
 
-    TDM_TRY(get_token(daemon, node->token));
     TDM_TRY(tdm__id_make(&node->record.id));
     self.id = node->record.id;
     self.node = node->record.id;
@@ -336,6 +339,8 @@ static tdm_status daemon_start(struct daemon *daemon)
     TDM_TRY(tdm__loop_create(&daemon->loop));
     TDM_TRY(watch_signals(daemon));
     TDM_TRY(describe_node(daemon));
+    TDM_TRY(start_own_redis(daemon));
+    TDM_TRY(get_token(daemon, daemon->node.token)); /* before a store is waited for */
     TDM_TRY(open_store(daemon));
     TDM_TRY(make_endpoint(daemon));
     TDM_TRY(add_services(daemon));

@@ -202,6 +202,9 @@ static void a_daemon_that_cannot_start_says_why(void **state)
     assert_memory_equal(said, "tandemd: \"nowhere\" is neither", 29);
     assert_int_equal(tandem(TANDEMD "--nonsense"), 2);
     assert_memory_equal(said, "tandemd: ", 9);
+    /* Of two things that are wrong it names the one that it need not wait for. */
+    assert_int_equal(tandem(TANDEMD "--redis redis://127.0.0.1:1"), 1);
+    assert_memory_equal(said, "tandemd: a node of a cluster needs TANDEM_TOKEN_FILE", 52);
 }
 
 #define STANDIN                                                                                \
