@@ -391,10 +391,9 @@ static tdm_status give_back_to_bundle(struct tdm__txn *txn,
         return TDM_OK; /* removed, with all that its bundles held */
     }
     TDM_TRY(tdm__group_record_read(record, &group));
-    if (actor->bundle < group.bundles_count) {
-        status = tdm__pool_give_back(&group.bundles[actor->bundle].pool, &actor->grant);
-    }
-    if (status == TDM_OK) {
+    /* Not out: the group was written again since, without it. */
+    if (actor->bundle < group.bundles_count &&
+        tdm__pool_give_back(&group.bundles[actor->bundle].pool, &actor->grant) == TDM_OK) {
         status = tdm__group_record_put(txn, key, &group);
     }
     tdm__group_record_fini(&group);

@@ -457,8 +457,8 @@ static tdm_status give_back_bundles(const struct tdm__group_record *group, struc
     for (uint32_t i = 0; i < group->bundles_count; i++) {
         struct tdm__node_resources *node = snapshot_find(snapshot, &group->bundles[i].node);
 
-        if (node != NULL) {
-            TDM_TRY(tdm__pool_give_back(&node->pool, &group->bundles[i].grant));
+        if (node != NULL) { /* not out: the node has joined again since, without it */
+            (void)tdm__pool_give_back(&node->pool, &group->bundles[i].grant);
         } else { /* it may just join, with the bundle */
             TDM_TRY(tdm__node_rely(txn, &group->bundles[i].node));
         }

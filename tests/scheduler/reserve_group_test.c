@@ -83,6 +83,48 @@ static void actors_take_from_their_bundle_and_not_from_the_node(void **state)
     assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_PACK), TDM_OK);
 }
 
+/* As when the store lost the group, which was written again before its actors were. */
+static void an_actor_that_its_bundle_does_not_know_still_gives_its_name_back(void **state)
+{
+    struct tdm__reserve_actor request = {.class_name = "engine",
+                                         .name_key = "name/lab/trainer"};
+    struct tdm__id node = reserve_world_join(&world, "one", 1);
+    struct tdm__actor_record held = {.name_key = "name/lab/trainer"};
+    char key[TDM__STORE_KEY_BYTES];
+
+    (void)state;
+    assert_int_equal(reserve_world_group(&world, &group, 1, 1, TDM_PACK), TDM_OK);
+    request.group = group;
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(tdm__resources_add(&request.wish.wanted, "GPU", 1), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_OK);
+    held.actor = request.actor;
+    held.node = world.reserved.node.id;
+    held.group = group;
+    held.grant = world.reserved.grant;
+    reserve_world_forget(&world, tdm__store_key("group", &group, key));
+    reserve_world_lose(&world, &node);
+    reserve_world_join_again(&world, &node, "one", 1, NULL, 0);
+    assert_int_equal(reserve_world_group_again(&world, false), TDM_OK);
+    assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
+    assert_int_equal(tdm__id_make(&request.actor), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &request), TDM_OK); /* place and name */
+}
+
+static void a_bundle_that_its_node_does_not_know_keeps_no_other(void **state)
+{
+    struct tdm__id one = reserve_world_join(&world, "one", 1);
+    struct tdm__id other;
+
+    (void)state;
+    (void)reserve_world_join(&world, "two", 1);
+    assert_int_equal(tdm__id_make(&other), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &group, 1, 2, TDM_SPREAD), TDM_OK);
+    reserve_world_empty(&world, &one);
+    assert_int_equal(reserve_world_ungroup(&world, &group), TDM_OK);
+    assert_int_equal(reserve_world_group(&world, &other, 1, 2, TDM_SPREAD), TDM_OK);
+}
+
 static void a_node_that_joins_again_keeps_its_bundles(void **state)
 {
     struct tdm__id node = reserve_world_join(&world, "one", 2);
@@ -328,6 +370,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(strict_spread_takes_a_node_each, open_world,
                                         close_world),
         cmocka_unit_test_setup_teardown(actors_take_from_their_bundle_and_not_from_the_node,
+                                        open_world, close_world),
+        cmocka_unit_test_setup_teardown(
+            an_actor_that_its_bundle_does_not_know_still_gives_its_name_back, open_world,
+            close_world),
+        cmocka_unit_test_setup_teardown(a_bundle_that_its_node_does_not_know_keeps_no_other,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_keeps_its_bundles, open_world,
                                         close_world),

@@ -128,6 +128,27 @@ void reserve_world_forget(struct reserve_world *world, const char *key)
     assert_int_equal(wait_for(world, TDM_OK), TDM_OK);
 }
 
+static tdm_status empty(void *arg, struct tdm__txn *txn)
+{
+    struct tdm__node_resources node;
+
+    (void)arg;
+    TDM_TRY(tdm__free_record_read(tdm__txn_at(txn, 0), &node));
+    tdm__pool_make_empty(&node.pool);
+    return tdm__free_record_put(txn, &node);
+}
+
+void reserve_world_empty(struct reserve_world *world, const struct tdm__id *id)
+{
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("free", id, key)};
+
+    assert_int_equal(
+        wait_for(world, tdm__txn_run(world->store, NULL, patterns, 1,
+                                     tdm__deadline_in(PATIENCE), empty, on_done, world)),
+        TDM_OK);
+}
+
 tdm_status reserve_world_again(struct reserve_world *world,
                                const struct tdm__actor_record *actor)
 {

@@ -31,6 +31,8 @@ void reserve_world_join_as(struct reserve_world *world, const struct tdm__node_r
                            const struct tdm__node_resources *totals);
 /* As when its lease runs out. */
 void reserve_world_lose(struct reserve_world *world, const struct tdm__id *id);
+/* The store says that all of the node is free, which is wrong if something is held. */
+void reserve_world_empty(struct reserve_world *world, const struct tdm__id *id);
 /* The store loses one record. */
 void reserve_world_forget(struct reserve_world *world, const char *key);
 tdm_status reserve_world_again(struct reserve_world *world,
