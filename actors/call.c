@@ -12,6 +12,7 @@
 #include "runtime/spare.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 enum { SPARE_BYTES_MAX = 1 << 20 };
 
@@ -58,6 +59,7 @@ void tdm__call_free(tdm_call *call)
     tdm__holds_release(&call->replied_with);
     tdm__passed_release(call->passed);
     tdm_document_destroy(call->document);
+    free(call->name);
     tdm__spare_give(call, sizeof(*call));
 }
 
@@ -135,9 +137,13 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
     return tdm__wrap(status, "the arguments");
 }
 
+/* Not the incoming call's: that one may go while the method runs. */
 const char *tdm_call_method(const tdm_call *call)
 {
-    return call->incoming == NULL ? "" : tdm__incoming_method(call->incoming);
+    if (call->method == NULL) {
+        return ""; /* a constructor */
+    }
+    return call->name == NULL ? call->method->name : call->name;
 }
 
 const tdm_value *tdm_call_arguments(tdm_call *call)

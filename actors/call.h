@@ -33,7 +33,9 @@ struct tdm_call {
     struct tdm__caller *caller;     /* NULL once the answer has left */
     struct tdm__lane *lane;
     const struct tdm_method_entry *method;
-    struct tdm__incoming *incoming; /* NULL once the answer has left */
+    char *name;                     /* owned; only where the method takes every name */
+    struct tdm__incoming *incoming; /* NULL once the answer has left; another one when the call
+                                       is sent again, also while its method runs */
     uint64_t sequence;
     uint64_t number; /* no other call of this actor has it: children.h */
     int64_t deadline_ms;

@@ -430,6 +430,13 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller
     if (call == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a call of %s", name);
     }
+    if (method == executor->methods.any) {
+        call->name = strdup(name);
+        if (call->name == NULL) {
+            tdm__call_free(call);
+            return tdm__fail(TDM_E_NOMEM, "a call of %s", name);
+        }
+    }
     call->loop = executor->loop;
     call->executor = executor;
     call->caller = caller;

@@ -76,7 +76,8 @@ struct tdm_actor_class {
  * it is a mistake in it. */
 TDM_API void tdm_class_register(const struct tdm_actor_class *actor_class);
 
-/* The name that was called, "" in a constructor; valid until the call is answered. */
+/* The name that was called, "" in a constructor.  On any thread that has the call; valid for
+ * as long as the call is: until its method returns, or a kept one is answered. */
 TDM_API const char *tdm_call_method(const tdm_call *call);
 /* Reads the arguments by format (value.h).  TDM_E_TYPE tells both shapes. */
 TDM_API tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...);

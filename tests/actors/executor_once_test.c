@@ -5,6 +5,7 @@
 #include "actors/call.h"
 #include "runtime/clock.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -86,6 +87,40 @@ static void a_call_that_runs_is_answered_where_it_came_last(void **state)
     assert_int_equal(exec_outcome(&again), TDM_OK);
     assert_int_equal(exec_outcome(&first), TDM_OK);
     assert_int_equal(atomic_load(&exec_did.inside), 0);
+    exec_close();
+}
+
+static atomic_bool name_stayed;
+
+static tdm_status named(tdm_call *call, void *self)
+{
+    const char *name = tdm_call_method(call);
+
+    (void)self;
+    (void)atomic_fetch_add(&exec_did.inside, 1);
+    while (!atomic_load(&exec_did.open)) {
+        (void)poll(NULL, 0, 1);
+    }
+    atomic_store(&name_stayed, tdm_call_method(call) == name && strcmp(name, "whatever") == 0);
+    return TDM_OK;
+}
+
+static void a_call_that_comes_again_leaves_its_name_where_it_is(void **state)
+{
+    static const struct tdm_actor_class any = {.name = "any", .methods = {{"*", named}}};
+    struct tdm__request request = exec_request("whatever", 0);
+    struct pair_answer first;
+    struct pair_answer again;
+
+    (void)state;
+    exec_open(&any, 0);
+    resend(&request, 1, 0, &first);
+    exec_await(&exec_did.inside, 1);
+    resend(&request, 1, 0, &again);
+    assert_int_equal(exec_outcome(&first), TDM_E_CLOSED); /* the second is taken up */
+    atomic_store(&exec_did.open, true);
+    assert_int_equal(exec_outcome(&again), TDM_OK);
+    assert_true(atomic_load(&name_stayed));
     exec_close();
 }
 
@@ -367,6 +402,7 @@ int main(void)
         cmocka_unit_test(a_call_that_ran_is_answered_again_and_not_run),
         cmocka_unit_test(a_failure_is_kept_like_any_answer),
         cmocka_unit_test(a_call_that_runs_is_answered_where_it_came_last),
+        cmocka_unit_test(a_call_that_comes_again_leaves_its_name_where_it_is),
         cmocka_unit_test(callers_have_sequences_of_their_own),
         cmocka_unit_test(a_stream_is_no_more_than_some_items_ahead),
         cmocka_unit_test(a_stream_that_nobody_takes_ends),
