@@ -111,15 +111,13 @@ static tdm_status create(struct tdm__store *store, const char *const *patterns,
     return TDM_OK;
 }
 
-tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
-                            const char *const *patterns, uint32_t patterns_count,
-                            int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                            void *arg)
+tdm_status tdm__attempt_run(struct tdm__store *store, const char *const *patterns,
+                            uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body *body,
+                            tdm__txn_done *done, void *arg)
 {
     struct tdm__attempt *attempt;
     tdm_status status;
 
-    (void)loop; /* the store's own: every answer comes later on it */
     TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
     status = attempt_again(attempt);
     if (status != TDM_OK) {
@@ -128,15 +126,13 @@ tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
     return status;
 }
 
-tdm_status tdm__attempt_in_turn(struct tdm__loop *loop, struct tdm__store *store,
-                                const char *const *patterns, uint32_t patterns_count,
-                                int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                                void *arg)
+tdm_status tdm__attempt_in_turn(struct tdm__store *store, const char *const *patterns,
+                                uint32_t patterns_count, int64_t deadline_ms,
+                                tdm__txn_body *body, tdm__txn_done *done, void *arg)
 {
     struct tdm__attempt *attempt;
     tdm_status status;
 
-    (void)loop; /* the store's own: every answer comes later on it */
     TDM_TRY(create(store, patterns, patterns_count, deadline_ms, body, done, arg, &attempt));
     attempt->in_turn = true;
     if (store->turns != NULL) {

@@ -8,18 +8,16 @@
 /* As tdm__txn_run(), for bodies that see from the records whether they were committed before,
  * and then change nothing: after TDM_E_STORE, when nobody knows, it is run again until the
  * deadline. */
-tdm_status tdm__attempt_run(struct tdm__loop *loop, struct tdm__store *store,
-                            const char *const *patterns, uint32_t patterns_count,
-                            int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                            void *arg);
+tdm_status tdm__attempt_run(struct tdm__store *store, const char *const *patterns,
+                            uint32_t patterns_count, int64_t deadline_ms, tdm__txn_body *body,
+                            tdm__txn_done *done, void *arg);
 
 /* The same for bodies that all write the same records, such as a node's free resources: those
  * of one process wait for each other, in the order asked, instead of failing each other's
  * commits; and they begin with what the store's `known` holds, if it has one. The deadline
  * counts from the call on. */
-tdm_status tdm__attempt_in_turn(struct tdm__loop *loop, struct tdm__store *store,
-                                const char *const *patterns, uint32_t patterns_count,
-                                int64_t deadline_ms, tdm__txn_body *body, tdm__txn_done *done,
-                                void *arg);
+tdm_status tdm__attempt_in_turn(struct tdm__store *store, const char *const *patterns,
+                                uint32_t patterns_count, int64_t deadline_ms,
+                                tdm__txn_body *body, tdm__txn_done *done, void *arg);
 
 #endif

@@ -69,8 +69,7 @@ static void join_done(void *arg, tdm_status status, const char *detail)
     free(join);
 }
 
-tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
-                             const struct tdm__node_record *record,
+tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
                              const struct tdm__node_resources *totals,
                              const struct tdm__grant *grants, uint32_t grants_count,
                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
@@ -97,8 +96,7 @@ tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
     join->grants_count = grants_count;
     join->fn = fn;
     join->arg = arg;
-    status =
-        tdm__attempt_run(loop, store, patterns, 3, deadline_ms, join_body, join_done, join);
+    status = tdm__attempt_run(store, patterns, 3, deadline_ms, join_body, join_done, join);
     if (status != TDM_OK) {
         free(join->grants);
         free(join);
@@ -323,7 +321,7 @@ static void placing_done(void *arg, tdm_status status, const char *detail)
     free(placing);
 }
 
-tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_actor(struct tdm__store *store,
                               const struct tdm__reserve_actor *request, int64_t deadline_ms,
                               tdm__reserve_actor_done *fn, void *arg)
 {
@@ -344,7 +342,7 @@ tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (request->name_key[0] != '\0') {
         patterns[count++] = request->name_key;
     }
-    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, placing_body,
+    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, placing_body,
                                   placing_done, placing);
     if (status != TDM_OK) {
         free(placing);
@@ -446,9 +444,8 @@ static void leaving_done(void *arg, tdm_status status, const char *detail)
     free(leaving);
 }
 
-tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__actor_record *actor, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg)
+tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
 {
     struct leaving *leaving = calloc(1, sizeof(*leaving));
     char actor_key[TDM__STORE_KEY_BYTES];
@@ -471,7 +468,7 @@ tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, leaving_body,
+    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, leaving_body,
                                   leaving_done, leaving);
     if (status != TDM_OK) {
         free(leaving);
@@ -526,9 +523,8 @@ static tdm_status again_body(void *arg, struct tdm__txn *txn)
     return tdm__actor_record_put(txn, actor);
 }
 
-tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__actor_record *actor, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg)
+tdm_status tdm__reserve_again(struct tdm__store *store, const struct tdm__actor_record *actor,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
 {
     struct leaving *writing = calloc(1, sizeof(*writing));
     char actor_key[TDM__STORE_KEY_BYTES];
@@ -547,8 +543,8 @@ tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
     if (actor->name_key[0] != '\0') {
         patterns[count++] = actor->name_key;
     }
-    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, again_body,
-                                  leaving_done, writing);
+    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, again_body, leaving_done,
+                                  writing);
     if (status != TDM_OK) {
         free(writing);
     }

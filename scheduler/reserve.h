@@ -13,8 +13,7 @@
  * `grants` (its actors outside groups) hold, is taken from `totals` again.  All structs are
  * copied. */
 typedef void tdm__reserve_done(void *arg, tdm_status status, const char *detail);
-tdm_status tdm__reserve_node(struct tdm__loop *loop, struct tdm__store *store,
-                             const struct tdm__node_record *record,
+tdm_status tdm__reserve_node(struct tdm__store *store, const struct tdm__node_record *record,
                              const struct tdm__node_resources *totals,
                              const struct tdm__grant *grants, uint32_t grants_count,
                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
@@ -39,27 +38,25 @@ struct tdm__reserved {
  * now), TDM_E_NO_RESOURCES (never), TDM_E_EXISTS, TDM_E_NOT_FOUND (no such group). */
 typedef void tdm__reserve_actor_done(void *arg, tdm_status status, const char *detail,
                                      const struct tdm__reserved *reserved);
-tdm_status tdm__reserve_actor(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_actor(struct tdm__store *store,
                               const struct tdm__reserve_actor *request, int64_t deadline_ms,
                               tdm__reserve_actor_done *fn, void *arg);
 /* Gives back what the actor holds, and its name.  Fine if that is gone already.  Without a node
  * it is what the store says that it holds, wherever. */
-tdm_status tdm__release_actor(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__actor_record *actor, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg);
+tdm_status tdm__release_actor(struct tdm__store *store, const struct tdm__actor_record *actor,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
 /* Writes again what the store has lost of an actor that holds its place: its record, its name,
  * what it takes from its bundle.  (What it takes from its node tdm__reserve_node() has
  * counted.) Fine if nothing is lost.  TDM_E_EXISTS: another has the name by now, or the actor
  * was made anew elsewhere; TDM_E_NOT_FOUND: its group is not there. */
-tdm_status tdm__reserve_again(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__actor_record *actor, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg);
+tdm_status tdm__reserve_again(struct tdm__store *store, const struct tdm__actor_record *actor,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
 /* Removes the actors' and names' records of nodes that are no longer there, but for actors that
  * their home makes anew.  TDM_E_AGAIN: there are more. */
-tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
-                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
+tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg);
 
 /* The groups that nobody removes any more: their home is not there, and they are not detached,
  * or are half removed already.  Changes nothing: in a group there may be living actors.
@@ -67,9 +64,8 @@ tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
  * others either.  `groups` is borrowed, and set on TDM_OK. */
 typedef void tdm__find_orphans_done(void *arg, tdm_status status, const char *detail,
                                     const struct tdm__id *groups, uint32_t groups_count);
-tdm_status tdm__find_orphans(struct tdm__loop *loop, struct tdm__store *store,
-                             const struct tdm__id *self, int64_t deadline_ms,
-                             tdm__find_orphans_done *fn, void *arg);
+tdm_status tdm__find_orphans(struct tdm__store *store, const struct tdm__id *self,
+                             int64_t deadline_ms, tdm__find_orphans_done *fn, void *arg);
 
 /* What a placement group is to be. */
 struct tdm__reserve_group {
@@ -85,7 +81,7 @@ struct tdm__reserve_group {
 /* Places for the bundles of a group; `group` is set on TDM_OK, borrowed. */
 typedef void tdm__reserve_group_done(void *arg, tdm_status status, const char *detail,
                                      const struct tdm__group_record *group);
-tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_group(struct tdm__store *store,
                               const struct tdm__reserve_group *request, int64_t deadline_ms,
                               tdm__reserve_group_done *fn, void *arg);
 /* The group of that id, or, where it is none, of that name: TDM_E_NOT_FOUND. */
@@ -94,14 +90,13 @@ struct tdm__find_group {
     char name_space[TDM__GROUP_NAME_BYTES];
     char name[TDM__GROUP_NAME_BYTES];
 };
-tdm_status tdm__find_group(struct tdm__loop *loop, struct tdm__store *store,
-                           const struct tdm__find_group *question, int64_t deadline_ms,
-                           tdm__reserve_group_done *fn, void *arg);
+tdm_status tdm__find_group(struct tdm__store *store, const struct tdm__find_group *question,
+                           int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg);
 /* Writes again what the store has lost of a group that is held, `group` as it was planned, with
  * free bundles.  Fine if nothing is lost.  TDM_E_AGAIN while one of its nodes is not there, but
  * with `without_lost` such nodes are left out.  A name that another group has by now stays
  * there. */
-tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_group_again(struct tdm__store *store,
                                     const struct tdm__group_record *group, bool without_lost,
                                     int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
@@ -111,13 +106,11 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
 typedef void tdm__close_group_done(void *arg, tdm_status status, const char *detail,
                                    const struct tdm__group_record *group,
                                    const struct tdm__nodes_snapshot *nodes);
-tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
-                            const struct tdm__group_record *group, int64_t deadline_ms,
-                            tdm__close_group_done *fn, void *arg);
+tdm_status tdm__close_group(struct tdm__store *store, const struct tdm__group_record *group,
+                            int64_t deadline_ms, tdm__close_group_done *fn, void *arg);
 /* Gives back its bundles and its name, of which only id and names are read in `group`.  Fine if
  * it is gone already. */
-tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__group_record *group, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg);
+tdm_status tdm__release_group(struct tdm__store *store, const struct tdm__group_record *group,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg);
 
 #endif

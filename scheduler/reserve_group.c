@@ -166,7 +166,7 @@ static tdm_status grouping_create(const struct tdm__reserve_group *request,
     return TDM_OK;
 }
 
-tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_group(struct tdm__store *store,
                               const struct tdm__reserve_group *request, int64_t deadline_ms,
                               tdm__reserve_group_done *fn, void *arg)
 {
@@ -183,7 +183,7 @@ tdm_status tdm__reserve_group(struct tdm__loop *loop, struct tdm__store *store,
     if (request->name[0] != '\0') {
         patterns[count++] = tdm__group_name_key(&grouping->record, name_key);
     }
-    status = tdm__attempt_in_turn(loop, store, patterns, count, deadline_ms, grouping_body,
+    status = tdm__attempt_in_turn(store, patterns, count, deadline_ms, grouping_body,
                                   grouping_done, grouping);
     if (status != TDM_OK) {
         grouping_free(grouping);
@@ -237,9 +237,8 @@ static void finding_done(void *arg, tdm_status status, const char *detail)
     free(finding);
 }
 
-tdm_status tdm__find_group(struct tdm__loop *loop, struct tdm__store *store,
-                           const struct tdm__find_group *question, int64_t deadline_ms,
-                           tdm__reserve_group_done *fn, void *arg)
+tdm_status tdm__find_group(struct tdm__store *store, const struct tdm__find_group *question,
+                           int64_t deadline_ms, tdm__reserve_group_done *fn, void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[1] = {"group/*"};
@@ -253,8 +252,8 @@ tdm_status tdm__find_group(struct tdm__loop *loop, struct tdm__store *store,
     if (!tdm__id_is_none(&question->id)) {
         patterns[0] = tdm__store_key("group", &question->id, key);
     }
-    status = tdm__attempt_run(loop, store, patterns, 1, deadline_ms, finding_body, finding_done,
-                              finding);
+    status =
+        tdm__attempt_run(store, patterns, 1, deadline_ms, finding_body, finding_done, finding);
     if (status != TDM_OK) {
         free(finding);
     }
@@ -337,7 +336,7 @@ static void regrouping_done(void *arg, tdm_status status, const char *detail)
     regrouping_free(regrouping);
 }
 
-tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *store,
+tdm_status tdm__reserve_group_again(struct tdm__store *store,
                                     const struct tdm__group_record *group, bool without_lost,
                                     int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
 {
@@ -357,9 +356,8 @@ tdm_status tdm__reserve_group_again(struct tdm__loop *loop, struct tdm__store *s
         for (uint32_t i = 0; i < group->bundles_count; i++) {
             tdm__pool_of_grant(&regrouping->record.bundles[i].pool, &group->bundles[i].grant);
         }
-        status =
-            tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
-                                 deadline_ms, regrouping_body, regrouping_done, regrouping);
+        status = tdm__attempt_in_turn(store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
+                                      regrouping_body, regrouping_done, regrouping);
     }
     if (status != TDM_OK) {
         regrouping_free(regrouping);
@@ -422,9 +420,8 @@ static void closing_done(void *arg, tdm_status status, const char *detail)
     free(closing);
 }
 
-tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
-                            const struct tdm__group_record *group, int64_t deadline_ms,
-                            tdm__close_group_done *fn, void *arg)
+tdm_status tdm__close_group(struct tdm__store *store, const struct tdm__group_record *group,
+                            int64_t deadline_ms, tdm__close_group_done *fn, void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {"node/*", "free/*", tdm__store_key("group", &group->id, key)};
@@ -435,8 +432,8 @@ tdm_status tdm__close_group(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "closing a group");
     }
     *closing = (struct closing){.id = group->id, .remover = group->home, .fn = fn, .arg = arg};
-    status = tdm__attempt_in_turn(loop, store, patterns, 3, deadline_ms, closing_body,
-                                  closing_done, closing);
+    status = tdm__attempt_in_turn(store, patterns, 3, deadline_ms, closing_body, closing_done,
+                                  closing);
     if (status != TDM_OK) {
         free(closing);
     }
@@ -499,9 +496,8 @@ static void ungrouping_done(void *arg, tdm_status status, const char *detail)
     free(ungrouping);
 }
 
-tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
-                              const struct tdm__group_record *group, int64_t deadline_ms,
-                              tdm__reserve_done *fn, void *arg)
+tdm_status tdm__release_group(struct tdm__store *store, const struct tdm__group_record *group,
+                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
 {
     char key[TDM__STORE_KEY_BYTES];
     char name_key[TDM__STORE_KEY_BYTES];
@@ -515,8 +511,8 @@ tdm_status tdm__release_group(struct tdm__loop *loop, struct tdm__store *store,
     }
     *ungrouping = (struct ungrouping){*group, fn, arg};
     ungrouping->named.bundles = NULL;
-    status = tdm__attempt_in_turn(loop, store, patterns, name_key[0] == '\0' ? 3 : 4,
-                                  deadline_ms, ungrouping_body, ungrouping_done, ungrouping);
+    status = tdm__attempt_in_turn(store, patterns, name_key[0] == '\0' ? 3 : 4, deadline_ms,
+                                  ungrouping_body, ungrouping_done, ungrouping);
     if (status != TDM_OK) {
         free(ungrouping);
     }

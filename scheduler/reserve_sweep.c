@@ -59,8 +59,8 @@ static void sweep_done(void *arg, tdm_status status, const char *detail)
     free(sweep);
 }
 
-tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
-                              int64_t deadline_ms, tdm__reserve_done *fn, void *arg)
+tdm_status tdm__reserve_sweep(struct tdm__store *store, int64_t deadline_ms,
+                              tdm__reserve_done *fn, void *arg)
 {
     static const char *const patterns[] = {"node/*", "actor/*", "name/*"};
     struct sweep *sweep = calloc(1, sizeof(*sweep));
@@ -70,8 +70,7 @@ tdm_status tdm__reserve_sweep(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "a sweep of records");
     }
     *sweep = (struct sweep){.fn = fn, .arg = arg};
-    status =
-        tdm__attempt_run(loop, store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
+    status = tdm__attempt_run(store, patterns, 3, deadline_ms, sweep_body, sweep_done, sweep);
     if (status != TDM_OK) {
         free(sweep);
     }
@@ -140,9 +139,8 @@ static void orphans_done(void *arg, tdm_status status, const char *detail)
     orphans_free(orphans);
 }
 
-tdm_status tdm__find_orphans(struct tdm__loop *loop, struct tdm__store *store,
-                             const struct tdm__id *self, int64_t deadline_ms,
-                             tdm__find_orphans_done *fn, void *arg)
+tdm_status tdm__find_orphans(struct tdm__store *store, const struct tdm__id *self,
+                             int64_t deadline_ms, tdm__find_orphans_done *fn, void *arg)
 {
     static const char *const patterns[] = {"node/*", "group/*"};
     struct orphans *orphans = calloc(1, sizeof(*orphans));
@@ -152,8 +150,8 @@ tdm_status tdm__find_orphans(struct tdm__loop *loop, struct tdm__store *store,
         return tdm__fail(TDM_E_NOMEM, "a look for groups of dead nodes");
     }
     *orphans = (struct orphans){.self = *self, .fn = fn, .arg = arg};
-    status = tdm__attempt_run(loop, store, patterns, 2, deadline_ms, orphans_body, orphans_done,
-                              orphans);
+    status =
+        tdm__attempt_run(store, patterns, 2, deadline_ms, orphans_body, orphans_done, orphans);
     if (status != TDM_OK) {
         orphans_free(orphans);
     }

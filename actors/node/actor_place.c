@@ -97,10 +97,10 @@ static tdm_status release_ask(struct release *release)
     int64_t deadline_ms = tdm__deadline_in(PLACE_DEADLINE_MS);
 
     return release->record_is_lost
-               ? tdm__reserve_again(node->loop, node->store, &release->record, deadline_ms,
+               ? tdm__reserve_again(node->store, &release->record, deadline_ms,
                                     written_for_release, release)
-               : tdm__release_actor(node->loop, node->store, &release->record, deadline_ms,
-                                    given_back, release);
+               : tdm__release_actor(node->store, &release->record, deadline_ms, given_back,
+                                    release);
 }
 
 static void release_send(struct release *release)
@@ -309,8 +309,8 @@ void tdm__actor_entry_place(struct actor_entry *entry)
         return;
     }
     entry->state = ACTOR_PLACING;
-    if (tdm__reserve_actor(node->loop, node->store, &request,
-                           tdm__deadline_in(PLACE_DEADLINE_MS), placed, entry) != TDM_OK) {
+    if (tdm__reserve_actor(node->store, &request, tdm__deadline_in(PLACE_DEADLINE_MS), placed,
+                           entry) != TDM_OK) {
         tdm__actor_entry_give_any_place_back(entry);
         tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
     }
@@ -359,8 +359,8 @@ static void rewrite(struct actor_entry *entry)
     }
     *rewriting = (struct rewriting){node, entry->spec->id};
     entry->rewriting =
-        tdm__reserve_again(node->loop, node->store, &entry->record,
-                           tdm__deadline_in(PLACE_DEADLINE_MS), rewritten, rewriting) == TDM_OK;
+        tdm__reserve_again(node->store, &entry->record, tdm__deadline_in(PLACE_DEADLINE_MS),
+                           rewritten, rewriting) == TDM_OK;
     if (!entry->rewriting) {
         free(rewriting);
     }

@@ -264,8 +264,8 @@ static void ask_store(struct question *question)
     char key[TDM__STORE_KEY_BYTES];
     const char *patterns[] = {tdm__store_key("actor", &question->actor, key)};
 
-    if (tdm__attempt_run(node->loop, node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS),
-                         look_up_body, looked_up, question) != TDM_OK) {
+    if (tdm__attempt_run(node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS), look_up_body,
+                         looked_up, question) != TDM_OK) {
         question_fail(question, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -474,9 +474,8 @@ static void find_by_name(const struct finding *wanted, const char *name_space, c
     (void)snprintf(finding->name, sizeof(finding->name), "%s in name space %s", name,
                    name_space);
     (void)snprintf(key, sizeof(key), "name/%s/%s", name_space, name);
-    if (tdm__attempt_run(finding->node->loop, finding->node->store, patterns, 1,
-                         tdm__deadline_in(LOOK_UP_MS), name_body, name_found,
-                         finding) != TDM_OK) {
+    if (tdm__attempt_run(finding->node->store, patterns, 1, tdm__deadline_in(LOOK_UP_MS),
+                         name_body, name_found, finding) != TDM_OK) {
         finding_fail(finding, TDM_E_INVAL, tdm_error_detail());
     }
 }

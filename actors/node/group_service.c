@@ -121,8 +121,8 @@ static void release(struct group *group)
         return; /* the node stops, and frees its groups last */
     }
     named.id = group->request.id;
-    if (tdm__release_group(group->node->loop, group->node->store, &named,
-                           tdm__deadline_in(STORE_DEADLINE_MS), removed, group) != TDM_OK) {
+    if (tdm__release_group(group->node->store, &named, tdm__deadline_in(STORE_DEADLINE_MS),
+                           removed, group) != TDM_OK) {
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -211,8 +211,8 @@ static void group_close(struct group *group)
     if (group->node->store == NULL) {
         return;
     }
-    if (tdm__close_group(group->node->loop, group->node->store, &closing,
-                         tdm__deadline_in(STORE_DEADLINE_MS), closed, group) != TDM_OK) {
+    if (tdm__close_group(group->node->store, &closing, tdm__deadline_in(STORE_DEADLINE_MS),
+                         closed, group) != TDM_OK) {
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
     }
 }
@@ -335,7 +335,7 @@ static void planned(void *arg, tdm_status status, const char *detail,
 static void group_plan(struct group *group)
 {
     group->planning = true;
-    if (tdm__reserve_group(group->node->loop, group->node->store, &group->request,
+    if (tdm__reserve_group(group->node->store, &group->request,
                            tdm__deadline_in(STORE_DEADLINE_MS), planned, group) != TDM_OK) {
         group->planning = false;
         group_fails(group, TDM_E_NOMEM, tdm_error_detail());
@@ -394,9 +394,9 @@ static void rewrite(struct group *group)
         return; /* again in a second */
     }
     *rewriting = (struct rewriting){node, group->request.id};
-    group->rewriting = tdm__reserve_group_again(
-                           node->loop, node->store, &group->record, without_lost,
-                           tdm__deadline_in(STORE_DEADLINE_MS), rewritten, rewriting) == TDM_OK;
+    group->rewriting = tdm__reserve_group_again(node->store, &group->record, without_lost,
+                                                tdm__deadline_in(STORE_DEADLINE_MS), rewritten,
+                                                rewriting) == TDM_OK;
     if (!group->rewriting) {
         free(rewriting);
     }
@@ -571,8 +571,8 @@ static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
     tdm_status status = read_question(incoming, &question);
 
     if (status == TDM_OK) {
-        status = tdm__find_group(node->loop, node->store, &question,
-                                 tdm__deadline_in(STORE_DEADLINE_MS), found, incoming);
+        status = tdm__find_group(node->store, &question, tdm__deadline_in(STORE_DEADLINE_MS),
+                                 found, incoming);
     }
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());

@@ -72,9 +72,8 @@ static void rejoin(struct tdm__node *node)
     tdm__node_groups_records_lost(node);
     tdm__node_actors_records_lost(node);
     grants = tdm__node_actor_grants(node, &grants_count);
-    if (tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, grants,
-                          grants_count, tdm__deadline_in(STORE_DEADLINE_MS), rejoined,
-                          node) != TDM_OK) {
+    if (tdm__reserve_node(node->store, &node->record, &node->totals, grants, grants_count,
+                          tdm__deadline_in(STORE_DEADLINE_MS), rejoined, node) != TDM_OK) {
         node->lease->renewing = false;
     }
     free(grants);
@@ -203,7 +202,7 @@ static void swept(void *arg, tdm_status status, const char *detail)
     struct tdm__node *node = arg;
 
     if (status == TDM_OK && !node->stopping) {
-        status = tdm__find_orphans(node->loop, node->store, &node->record.id,
+        status = tdm__find_orphans(node->store, &node->record.id,
                                    tdm__deadline_in(STORE_DEADLINE_MS), found_orphans, node);
         if (status == TDM_OK) {
             return;
@@ -222,9 +221,8 @@ static void sweep(struct tdm__node *node, const struct tdm__node_record *nodes)
         !tdm__id_equal(&nodes[0].id, &node->record.id)) {
         return;
     }
-    lease->sweeping =
-        tdm__reserve_sweep(node->loop, node->store, tdm__deadline_in(STORE_DEADLINE_MS), swept,
-                           node) == TDM_OK;
+    lease->sweeping = tdm__reserve_sweep(node->store, tdm__deadline_in(STORE_DEADLINE_MS),
+                                         swept, node) == TDM_OK;
 }
 
 static void check_others(struct tdm__node *node, const struct tdm__node_record *nodes,

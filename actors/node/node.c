@@ -45,7 +45,7 @@ tdm_status tdm__node_start(struct tdm__node *node, tdm__reserve_done *fn, void *
     TDM_TRY(tdm__node_groups_create(node));
     TDM_TRY(tdm__node_peers_create(node));
     TDM_TRY(tdm__node_lease_create(node));
-    return tdm__reserve_node(node->loop, node->store, &node->record, &node->totals, NULL, 0,
+    return tdm__reserve_node(node->store, &node->record, &node->totals, NULL, 0,
                              tdm__deadline_in(STORE_DEADLINE_MS), fn, arg);
 }
 

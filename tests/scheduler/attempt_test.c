@@ -111,8 +111,8 @@ static void begin(struct run *run, int64_t timeout_ms)
 {
     static const char *const patterns[] = {"lock"};
 
-    assert_int_equal(tdm__attempt_run(loop, &store.store, patterns, 1,
-                                      tdm__deadline_in(timeout_ms), take_lock, on_done, run),
+    assert_int_equal(tdm__attempt_run(&store.store, patterns, 1, tdm__deadline_in(timeout_ms),
+                                      take_lock, on_done, run),
                      TDM_OK);
     assert_int_equal(run->dones_count, 0); /* never inside the call that asked */
 }
@@ -159,9 +159,9 @@ static void the_deadline_ends_it(void **state)
 
     (void)state;
     store.losses = UINT32_MAX;
-    assert_int_equal(tdm__attempt_run(loop, &store.store, patterns, 1, tdm__clock_ms(),
-                                      take_lock, on_done, &run),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__attempt_run(&store.store, patterns, 1, tdm__clock_ms(), take_lock, on_done, &run),
+        TDM_OK);
     finish(&run);
     assert_int_equal(run.status, TDM_E_STORE);
     assert_string_equal(run.detail, "the answer is lost");
@@ -202,7 +202,7 @@ static void a_wrong_pattern_is_refused_at_once(void **state)
 
     (void)state;
     assert_int_equal(
-        tdm__attempt_run(loop, &store.store, patterns, 1, TDM__NEVER, take_lock, on_done, &run),
+        tdm__attempt_run(&store.store, patterns, 1, TDM__NEVER, take_lock, on_done, &run),
         TDM_E_INVAL);
     assert_int_equal(run.dones_count, 0);
 }
@@ -231,7 +231,7 @@ static void begin_in_turn(struct run *runs)
     static const char *const patterns[] = {"lock"};
 
     for (int i = 0; i < MANY; i++) {
-        assert_int_equal(tdm__attempt_in_turn(loop, &store.store, patterns, 1,
+        assert_int_equal(tdm__attempt_in_turn(&store.store, patterns, 1,
                                               tdm__deadline_in(PATIENCE_MS), count_up, on_done,
                                               &runs[i]),
                          TDM_OK);

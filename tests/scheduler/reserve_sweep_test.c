@@ -60,9 +60,9 @@ static tdm_status sweep(void)
 {
     struct waiting waiting = {.done = false};
 
-    assert_int_equal(tdm__reserve_sweep(world.loop, world.store, tdm__deadline_in(PATIENCE_MS),
-                                        on_swept, &waiting),
-                     TDM_OK);
+    assert_int_equal(
+        tdm__reserve_sweep(world.store, tdm__deadline_in(PATIENCE_MS), on_swept, &waiting),
+        TDM_OK);
     wait_for(&waiting);
     return waiting.status;
 }
@@ -164,8 +164,8 @@ static uint32_t orphans(const struct tdm__id *self, struct tdm__id *orphan_out)
 {
     struct looking looking = {.waiting = {.done = false}};
 
-    assert_int_equal(tdm__find_orphans(world.loop, world.store, self,
-                                       tdm__deadline_in(PATIENCE_MS), on_orphans, &looking),
+    assert_int_equal(tdm__find_orphans(world.store, self, tdm__deadline_in(PATIENCE_MS),
+                                       on_orphans, &looking),
                      TDM_OK);
     wait_for(&looking.waiting);
     world.status = looking.waiting.status;

@@ -62,7 +62,7 @@ void reserve_world_join_as(struct reserve_world *world, const struct tdm__node_r
                            const struct tdm__node_resources *totals)
 {
     assert_int_equal(
-        wait_for(world, tdm__reserve_node(world->loop, world->store, record, totals, NULL, 0,
+        wait_for(world, tdm__reserve_node(world->store, record, totals, NULL, 0,
                                           tdm__deadline_in(PATIENCE), on_done, world)),
         TDM_OK);
 }
@@ -81,9 +81,8 @@ void reserve_world_join_again(struct reserve_world *world, const struct tdm__id 
     assert_int_equal(tdm__resources_add(&resources, "CPU", 8), TDM_OK);
     assert_int_equal(tdm__pool_init(&totals.pool, &resources), TDM_OK);
     assert_int_equal(
-        wait_for(world,
-                 tdm__reserve_node(world->loop, world->store, &record, &totals, grants,
-                                   grants_count, tdm__deadline_in(PATIENCE), on_done, world)),
+        wait_for(world, tdm__reserve_node(world->store, &record, &totals, grants, grants_count,
+                                          tdm__deadline_in(PATIENCE), on_done, world)),
         TDM_OK);
 }
 
@@ -152,8 +151,8 @@ void reserve_world_empty(struct reserve_world *world, const struct tdm__id *id)
 tdm_status reserve_world_again(struct reserve_world *world,
                                const struct tdm__actor_record *actor)
 {
-    return wait_for(world, tdm__reserve_again(world->loop, world->store, actor,
-                                              tdm__deadline_in(PATIENCE), on_done, world));
+    return wait_for(world, tdm__reserve_again(world->store, actor, tdm__deadline_in(PATIENCE),
+                                              on_done, world));
 }
 
 static void on_taken(void *arg, tdm_status status, const char *detail,
@@ -170,15 +169,15 @@ static void on_taken(void *arg, tdm_status status, const char *detail,
 tdm_status reserve_world_take(struct reserve_world *world,
                               const struct tdm__reserve_actor *request)
 {
-    return wait_for(world, tdm__reserve_actor(world->loop, world->store, request,
-                                              tdm__deadline_in(PATIENCE), on_taken, world));
+    return wait_for(world, tdm__reserve_actor(world->store, request, tdm__deadline_in(PATIENCE),
+                                              on_taken, world));
 }
 
 tdm_status reserve_world_give_back(struct reserve_world *world,
                                    const struct tdm__actor_record *actor)
 {
-    return wait_for(world, tdm__release_actor(world->loop, world->store, actor,
-                                              tdm__deadline_in(PATIENCE), on_done, world));
+    return wait_for(world, tdm__release_actor(world->store, actor, tdm__deadline_in(PATIENCE),
+                                              on_done, world));
 }
 
 static void on_grouped(void *arg, tdm_status status, const char *detail,
@@ -217,8 +216,8 @@ tdm_status reserve_world_group(struct reserve_world *world, const struct tdm__id
 tdm_status reserve_world_group_by(struct reserve_world *world,
                                   const struct tdm__reserve_group *request)
 {
-    return wait_for(world, tdm__reserve_group(world->loop, world->store, request,
-                                              tdm__deadline_in(PATIENCE), on_grouped, world));
+    return wait_for(world, tdm__reserve_group(world->store, request, tdm__deadline_in(PATIENCE),
+                                              on_grouped, world));
 }
 
 tdm_status reserve_world_find_group(struct reserve_world *world, const char *name_space,
@@ -228,8 +227,8 @@ tdm_status reserve_world_find_group(struct reserve_world *world, const char *nam
 
     (void)snprintf(question.name_space, sizeof(question.name_space), "%s", name_space);
     (void)snprintf(question.name, sizeof(question.name), "%s", name);
-    return wait_for(world, tdm__find_group(world->loop, world->store, &question,
-                                           tdm__deadline_in(PATIENCE), on_grouped, world));
+    return wait_for(world, tdm__find_group(world->store, &question, tdm__deadline_in(PATIENCE),
+                                           on_grouped, world));
 }
 
 static void on_group_closed(void *arg, tdm_status status, const char *detail,
@@ -245,16 +244,15 @@ tdm_status reserve_world_close_group(struct reserve_world *world, const struct t
 {
     const struct tdm__group_record closing = {.id = *id, .home = *remover};
 
-    return wait_for(world,
-                    tdm__close_group(world->loop, world->store, &closing,
-                                     tdm__deadline_in(PATIENCE), on_group_closed, world));
+    return wait_for(world, tdm__close_group(world->store, &closing, tdm__deadline_in(PATIENCE),
+                                            on_group_closed, world));
 }
 
 tdm_status reserve_world_group_again(struct reserve_world *world, bool without_lost)
 {
-    return wait_for(world, tdm__reserve_group_again(world->loop, world->store, &world->group,
-                                                    without_lost, tdm__deadline_in(PATIENCE),
-                                                    on_done, world));
+    return wait_for(world,
+                    tdm__reserve_group_again(world->store, &world->group, without_lost,
+                                             tdm__deadline_in(PATIENCE), on_done, world));
 }
 
 tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__id *id)
@@ -262,6 +260,6 @@ tdm_status reserve_world_ungroup(struct reserve_world *world, const struct tdm__
     struct tdm__group_record group = world->group;
 
     group.id = *id; /* with the name of the last one, which no other has */
-    return wait_for(world, tdm__release_group(world->loop, world->store, &group,
-                                              tdm__deadline_in(PATIENCE), on_done, world));
+    return wait_for(world, tdm__release_group(world->store, &group, tdm__deadline_in(PATIENCE),
+                                              on_done, world));
 }
