@@ -78,8 +78,11 @@ def bootstrap():
 
 
 # ---- frames ---------------------------------------------------------------------------------
+VERSION = 3  # TDM__PROTOCOL_VERSION
+
+
 def frame(kind, call_id, method=b"", payload=b"", **fields):
-    return struct.pack("<IBBBBIIQ16siIQQQ", 0x4d445446, 2, kind, 0, len(method),
+    return struct.pack("<IBBBBIIQ16siIQQQ", 0x4d445446, VERSION, kind, 0, len(method),
                        fields.get("flags", 0), 72 + len(method) + len(payload), call_id,
                        ID if kind == CALL else bytes(16), fields.get("status", 0), 0,
                        (1 << 64) - 1, fields.get("sequence", 0),
@@ -87,7 +90,7 @@ def frame(kind, call_id, method=b"", payload=b"", **fields):
 
 
 def hello(role):
-    return struct.pack("<8sBB6xQ16s16s32s64s", b"TDMRPC\x01\x00", role, 2, 7, ID, ID, bytes(32), b"stranger")
+    return struct.pack("<8sBB6xQ16s16s32s64s", b"TDMRPC" + bytes([VERSION, 0]), role, 2, 7, ID, ID, bytes(32), b"stranger")
 
 
 def seeds():

@@ -26,7 +26,7 @@
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
 /* Every hello of every version begins with these 8 bytes: the last but one is the version. */
-static const char hello_magic[8] = "TDMRPC\1";
+static const char hello_magic[8] = {'T', 'D', 'M', 'R', 'P', 'C', TDM__PROTOCOL_VERSION, 0};
 enum { VERSION_AT = 6 };
 
 struct wire_hello {

@@ -8,7 +8,7 @@
 #include <endian.h>
 #include <string.h>
 
-enum { MAGIC = 0x4d445446, VERSION = 2 }; /* "FTDM" */
+enum { MAGIC = 0x4d445446 }; /* "FTDM" */
 enum { FLAG_WANTS_ITEMS = 1, FLAG_CHILDREN = 2, FLAGS = 3 };
 
 struct wire_header {
@@ -46,7 +46,7 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         (frame->wants_items ? FLAG_WANTS_ITEMS : 0) | (frame->children ? FLAG_CHILDREN : 0);
     struct wire_header wire = {
         .magic = htole32(MAGIC),
-        .version = VERSION,
+        .version = TDM__PROTOCOL_VERSION,
         .kind = (uint8_t)frame->kind,
         .fds_count = (uint8_t)frame->fds_count,
         .method_bytes = (uint8_t)frame->method_bytes,
@@ -159,11 +159,11 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     if (le32toh(wire.magic) != MAGIC) {
         return wrong("magic", le32toh(wire.magic));
     }
-    if (wire.version != VERSION) {
+    if (wire.version != TDM__PROTOCOL_VERSION) {
         return tdm__fail(TDM_E_PROTOCOL,
                          "frame header: version %u, this process speaks %d: install the same "
                          "Tandem for both",
-                         wire.version, VERSION);
+                         wire.version, TDM__PROTOCOL_VERSION);
     }
     if ((le16toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
         return wrong("flags", le16toh(wire.flags));

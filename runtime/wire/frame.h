@@ -7,6 +7,11 @@
 
 #include <stddef.h>
 
+/* Of all that processes say to each other: hellos, frames, and what the calls between daemons,
+ * drivers and workers carry.  Raised with every change of those; see docs/protocols/calls.md.
+ */
+enum { TDM__PROTOCOL_VERSION = 3 };
+
 /* A frame is the header, the method's name (calls only, no NUL), the payload, and a tail (calls
  * only).  File descriptors travel with its first byte.  All numbers are little-endian. */
 enum { TDM__FRAME_HEADER_BYTES = 72, TDM__FRAME_METHOD_BYTES_MAX = 63, TDM__FRAME_FDS_MAX = 8 };

@@ -138,6 +138,31 @@ static bool has_ended(void *arg)
     return rc == 0 || (rc < 0 && errno != EAGAIN);
 }
 
+struct awaited {
+    int fd;
+    uint8_t *bytes; /* they stay to be read */
+    size_t bytes_count;
+};
+
+static bool has_come(void *arg)
+{
+    const struct awaited *awaited = arg;
+
+    return recv(awaited->fd, awaited->bytes, awaited->bytes_count, MSG_PEEK) ==
+           (ssize_t)awaited->bytes_count;
+}
+
+/* Exactly so many bytes. */
+static void expect_answer(int fd, uint8_t *bytes, size_t bytes_count)
+{
+    struct awaited awaited = {fd, bytes, bytes_count};
+
+    assert_int_equal(
+        tdm__loop_run(pair.loop, has_come, &awaited, tdm__deadline_in(PAIR_WAIT_MS)), TDM_OK);
+    assert_true(recv(fd, bytes, bytes_count, 0) == (ssize_t)bytes_count);
+    assert_true(recv(fd, bytes, 1, MSG_PEEK) <= 0);
+}
+
 static void expect_end(int fd)
 {
     assert_int_equal(tdm__loop_run(pair.loop, has_ended, &fd, tdm__deadline_in(PAIR_WAIT_MS)),
@@ -188,48 +213,52 @@ static void strangers_cannot_fill_the_log(void **state)
     assert_in_range(lines, 1, 10);
 }
 
+static void begin_hello(uint8_t *hello, uint8_t version, uint8_t role)
+{
+    const uint8_t start[10] = {'T', 'D',     'M', 'R',  'P',
+                               'C', version, 0,   role, TDM__PEER_DRIVER};
+
+    memset(hello, 0, HELLO_BYTES);
+    memcpy(hello, start, sizeof(start));
+}
+
 /* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
 static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
 {
-    uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + 4] = "TDMRPC\1";
+    uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + 4] = {0};
     struct tdm__frame frame = {
         .kind = TDM__FRAME_CALL, .method_bytes = 4, .call_id = 1, .left_ms = -1};
     int fd = connect_raw();
 
     (void)state;
-    message[8] = 1; /* a client */
-    message[9] = TDM__PEER_DRIVER;
+    begin_hello(message, TDM__PROTOCOL_VERSION, 1);
     tdm__frame_encode(&frame, message + HELLO_BYTES + MAC_BYTES);
     memcpy(message + sizeof(message) - 4, "echo", 4);
     assert_int_equal(write(fd, message, sizeof(message)), sizeof(message));
-    pair_run_for(&pair, 10);
-    assert_true(recv(fd, message, sizeof(message), 0) == HELLO_BYTES + MAC_BYTES);
+    expect_answer(fd, message, HELLO_BYTES + MAC_BYTES);
     expect_end(fd);
 }
 
 /* The server's own words, sent back to it, prove nothing. */
 static void a_reflected_proof_is_refused(void **state)
 {
-    uint8_t message[HELLO_BYTES + MAC_BYTES] = "TDMRPC\1";
+    uint8_t message[HELLO_BYTES + MAC_BYTES] = {0};
     int fd = connect_raw();
 
     (void)state;
-    message[8] = 1;
-    message[9] = TDM__PEER_DRIVER;
+    begin_hello(message, TDM__PROTOCOL_VERSION, 1);
     assert_int_equal(write(fd, message, HELLO_BYTES), HELLO_BYTES);
-    pair_run_for(&pair, 10);
-    assert_true(recv(fd, message, sizeof(message), 0) == (ssize_t)sizeof(message));
+    expect_answer(fd, message, sizeof(message));
     assert_int_equal(write(fd, message + HELLO_BYTES, MAC_BYTES), MAC_BYTES);
     expect_end(fd);
 }
 
 static void expect_wrong_hello(size_t offset, uint8_t byte)
 {
-    uint8_t hello[HELLO_BYTES] = "TDMRPC\1";
+    uint8_t hello[HELLO_BYTES];
     int fd = connect_raw();
 
-    hello[8] = 1;
-    hello[9] = TDM__PEER_DRIVER;
+    begin_hello(hello, TDM__PROTOCOL_VERSION, 1);
     hello[offset] = byte;
     assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
     expect_end(fd);
@@ -246,46 +275,53 @@ static void every_wrong_field_of_a_hello_is_refused(void **state)
     expect_wrong_hello(88, '\n'); /* name */
 }
 
-/* A hello of the next version. */
-static void make_foreign_hello(uint8_t hello[HELLO_BYTES], uint8_t role)
-{
-    memset(hello, 0, HELLO_BYTES);
-    memcpy(hello, "TDMRPC\2", 8);
-    hello[8] = role;
-    hello[9] = TDM__PEER_DRIVER;
-}
-
-static void a_client_of_another_version_is_told_ours(void **state)
+static void expect_ours(uint8_t foreign_version)
 {
     uint8_t hello[HELLO_BYTES];
+    uint8_t told[HELLO_BYTES];
     int fd = connect_raw();
 
-    (void)state;
-    make_foreign_hello(hello, 1);
+    begin_hello(hello, foreign_version, 1);
     assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
-    pair_run_for(&pair, 10);
-    assert_true(recv(fd, hello, sizeof(hello), 0) == HELLO_BYTES);
-    assert_memory_equal(hello, "TDMRPC\1", 8);
+    expect_answer(fd, told, sizeof(told));
+    begin_hello(hello, TDM__PROTOCOL_VERSION, 2);
+    assert_memory_equal(told, hello, 8);
     expect_end(fd);
 }
 
-static void a_server_of_another_version_is_named_with_both(void **state)
+/* Also one from before frames had tails, whose version was 1. */
+static void a_client_of_another_version_is_told_ours(void **state)
+{
+    (void)state;
+    expect_ours(1);
+    expect_ours(TDM__PROTOCOL_VERSION - 1);
+    expect_ours(TDM__PROTOCOL_VERSION + 1);
+}
+
+static void expect_both_named(uint8_t foreign_version, const char *detail)
 {
     uint8_t hello[HELLO_BYTES];
     struct tdm__conn *conn;
     int fds[2];
 
-    (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(tdm__rpc_adopt(pair.rpcs[0], fds[0], false, &conn), TDM_OK);
     tdm__conn_on_closed(conn, note_end, NULL);
-    make_foreign_hello(hello, 2);
+    begin_hello(hello, foreign_version, 2);
     assert_int_equal(write(fds[1], hello, sizeof(hello)), sizeof(hello));
+    pair.closed = 0;
     pair_run_until(&pair, &pair.closed, 1);
     assert_int_equal(pair.reasons[0], TDM_E_PROTOCOL);
-    assert_non_null(strstr(pair.details[0], "version 2"));
-    assert_non_null(strstr(pair.details[0], "version 1"));
+    assert_non_null(strstr(pair.details[0], detail));
     (void)close(fds[1]);
+}
+
+static void a_server_of_another_version_is_named_with_both(void **state)
+{
+    (void)state;
+    expect_both_named(1, "speaks version 1 of the protocol, this process version 3: "
+                         "install the same Tandem for both");
+    expect_both_named(4, "speaks version 4 of the protocol, this process version 3: ");
 }
 
 static void a_silent_stranger_is_dropped_after_the_limit(void **state)
