@@ -15,20 +15,6 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 enum { ROWS_MAX = 3 };
 
 struct rows {
@@ -130,9 +116,8 @@ static void those_beyond_the_limit_are_counted(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_call_that_has_not_left_is_told_of_with_its_reason,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(those_beyond_the_limit_are_counted, set_up, tear_down),
+        PEER_TEST(a_call_that_has_not_left_is_told_of_with_its_reason),
+        PEER_TEST(those_beyond_the_limit_are_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

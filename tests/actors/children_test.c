@@ -13,21 +13,6 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    peer_found(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 static tdm_ref *call_as(uint64_t parent, int64_t number)
 {
     uint64_t before = tdm__children_of(parent);
@@ -91,8 +76,7 @@ static void without_a_runtime_there_are_none(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_the_children_of_that_method_are_canceled, set_up,
-                                        tear_down),
+        FOUND_PEER_TEST(only_the_children_of_that_method_are_canceled),
         cmocka_unit_test(without_a_runtime_there_are_none),
     };
 

@@ -12,21 +12,6 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    peer_found(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 static void call_for_three(tdm_ref *refs[3])
 {
     const struct tdm_call_options options = {.results_count = 3};
@@ -113,16 +98,14 @@ static void what_cannot_be_asked_for_is_refused(void **state)
     assert_int_equal(peer.link->pending_count, 0);
 }
 
-#define OUTGOING_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        OUTGOING_TEST(several_values_become_several_results),
-        OUTGOING_TEST(another_number_of_values_fails_all_results),
-        OUTGOING_TEST(a_failure_is_that_of_all_results_and_so_is_a_cancellation),
-        OUTGOING_TEST(a_silent_failure_is_said_to_be_silent),
-        OUTGOING_TEST(what_cannot_be_asked_for_is_refused),
+        FOUND_PEER_TEST(several_values_become_several_results),
+        FOUND_PEER_TEST(another_number_of_values_fails_all_results),
+        FOUND_PEER_TEST(a_failure_is_that_of_all_results_and_so_is_a_cancellation),
+        FOUND_PEER_TEST(a_silent_failure_is_said_to_be_silent),
+        FOUND_PEER_TEST(what_cannot_be_asked_for_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,21 +19,6 @@ struct seen {
     bool waits;
 };
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    peer_found(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 static void on_done(void *arg, tdm_ref *ref)
 {
     struct seen *seen = arg;
@@ -168,17 +153,15 @@ static void the_first_failure_comes_without_the_others(void **state)
     }
 }
 
-#define RESULTS_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        RESULTS_TEST(a_result_that_is_there_is_told_at_once),
-        RESULTS_TEST(a_result_is_told_once_when_it_comes),
+        FOUND_PEER_TEST(a_result_that_is_there_is_told_at_once),
+        FOUND_PEER_TEST(a_result_is_told_once_when_it_comes),
         cmocka_unit_test(a_result_is_told_before_the_runtime_ends),
-        RESULTS_TEST(failures_are_told_as_well),
-        RESULTS_TEST(all_of_many_are_given_in_order),
-        RESULTS_TEST(the_first_failure_comes_without_the_others),
+        FOUND_PEER_TEST(failures_are_told_as_well),
+        FOUND_PEER_TEST(all_of_many_are_given_in_order),
+        FOUND_PEER_TEST(the_first_failure_comes_without_the_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,32 +16,8 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    peer_found(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 static const struct tdm_call_options when_full = {.max_retries = -1,
                                                   .retry_failures = {TDM_E_IO, TDM_E_AGAIN}};
-
-static void expect_result(tdm_ref *ref, int64_t expected)
-{
-    int64_t number = -1;
-
-    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, "i", &number), TDM_OK);
-    assert_int_equal(number, expected);
-    tdm_ref_release(ref);
-}
 
 static void expect_failure(tdm_ref *ref, tdm_status status)
 {
@@ -88,7 +64,7 @@ static void a_missing_method_is_a_reason_where_it_is_named(void **state)
     peer_fail(&peer, 0, TDM_E_NOT_FOUND, "no such method");
     peer_hold(&peer, 1);
     peer_answer(&peer, 0);
-    expect_result(ref, 1);
+    peer_expect_result(ref, 1);
 }
 
 static void what_is_no_failure_is_refused(void **state)
@@ -116,7 +92,7 @@ static void each_pause_is_twice_as_long_as_the_one_before(void **state)
         assert_true(tdm__clock_ms() - failed_ms >= pause_ms);
     }
     peer_answer(&peer, 0);
-    expect_result(ref, 1);
+    peer_expect_result(ref, 1);
     assert_int_equal(peer.runs_count, 8);
 }
 
@@ -134,8 +110,8 @@ static void one_that_pauses_holds_up_no_other(void **state)
     assert_int_equal(peer.runs[7].number, 0);
     peer_answer(&peer, 0);
     peer_answer(&peer, 0);
-    expect_result(refs[1], 1);
-    expect_result(refs[0], 0);
+    peer_expect_result(refs[1], 1);
+    peer_expect_result(refs[0], 0);
 }
 
 /* The failure says more than that it is too late. */
@@ -171,8 +147,8 @@ static void a_cut_link_loses_nobody_who_pauses(void **state)
     }
     peer_answer(&peer, 0);
     peer_answer(&peer, 0);
-    expect_result(refs[0], 0);
-    expect_result(refs[1], 1);
+    peer_expect_result(refs[0], 0);
+    peer_expect_result(refs[1], 1);
     assert_int_equal(peer.runs_count, 7);
 }
 
@@ -198,17 +174,14 @@ static void one_that_pauses_can_be_canceled_and_dies_with_its_actor(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_named_failures_are_a_reason, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_missing_method_is_a_reason_where_it_is_named, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(what_is_no_failure_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(each_pause_is_twice_as_long_as_the_one_before, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(one_that_pauses_holds_up_no_other, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(no_pause_outlasts_the_deadline, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_cut_link_loses_nobody_who_pauses, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(one_that_pauses_can_be_canceled_and_dies_with_its_actor,
-                                        set_up, tear_down),
+        FOUND_PEER_TEST(only_named_failures_are_a_reason),
+        FOUND_PEER_TEST(a_missing_method_is_a_reason_where_it_is_named),
+        FOUND_PEER_TEST(what_is_no_failure_is_refused),
+        FOUND_PEER_TEST(each_pause_is_twice_as_long_as_the_one_before),
+        FOUND_PEER_TEST(one_that_pauses_holds_up_no_other),
+        FOUND_PEER_TEST(no_pause_outlasts_the_deadline),
+        FOUND_PEER_TEST(a_cut_link_loses_nobody_who_pauses),
+        FOUND_PEER_TEST(one_that_pauses_can_be_canceled_and_dies_with_its_actor),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

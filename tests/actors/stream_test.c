@@ -14,21 +14,6 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    peer_found(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
 static tdm_stream *open_stream(const struct tdm_call_options *options)
 {
     tdm_stream *stream;
@@ -207,20 +192,18 @@ static void a_stream_of_a_dead_actor_is_refused(void **state)
     assert_int_equal(tdm_actor_stream(&peer.actor, "m", NULL, &stream, ""), TDM_E_ACTOR_DIED);
 }
 
-#define STREAM_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STREAM_TEST(items_come_in_order_and_then_the_end),
-        STREAM_TEST(credit_is_given_for_what_is_taken),
-        STREAM_TEST(a_failure_comes_after_the_items),
-        STREAM_TEST(a_death_comes_after_the_items),
-        STREAM_TEST(a_stream_may_be_destroyed_before_its_end),
-        STREAM_TEST(items_that_come_again_are_taken_once),
-        STREAM_TEST(items_from_before_a_restart_may_be_taken_after_it),
-        STREAM_TEST(a_deadline_ends_a_stream),
-        STREAM_TEST(a_stream_of_a_dead_actor_is_refused),
+        FOUND_PEER_TEST(items_come_in_order_and_then_the_end),
+        FOUND_PEER_TEST(credit_is_given_for_what_is_taken),
+        FOUND_PEER_TEST(a_failure_comes_after_the_items),
+        FOUND_PEER_TEST(a_death_comes_after_the_items),
+        FOUND_PEER_TEST(a_stream_may_be_destroyed_before_its_end),
+        FOUND_PEER_TEST(items_that_come_again_are_taken_once),
+        FOUND_PEER_TEST(items_from_before_a_restart_may_be_taken_after_it),
+        FOUND_PEER_TEST(a_deadline_ends_a_stream),
+        FOUND_PEER_TEST(a_stream_of_a_dead_actor_is_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,29 +19,6 @@
 
 static struct link_peer peer;
 
-static int set_up(void **state)
-{
-    (void)state;
-    peer_create(&peer);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    peer_destroy(&peer);
-    return 0;
-}
-
-static void expect_result(tdm_ref *ref, int64_t expected)
-{
-    int64_t number = -1;
-
-    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, "i", &number), TDM_OK);
-    assert_int_equal(number, expected);
-    tdm_ref_release(ref);
-}
-
 static void expect_failure(tdm_ref *ref, tdm_status status, const char *part)
 {
     assert_int_equal(tdm_get(ref, PEER_WAIT_MS, ""), status);
@@ -67,7 +44,7 @@ static void calls_wait_for_their_actor_and_keep_their_order(void **state)
         assert_int_equal(peer.runs[i].number, i);
         assert_int_equal(peer.runs[i].sequence, i + 1);
         peer_answer(&peer, 0);
-        expect_result(refs[i], i);
+        peer_expect_result(refs[i], i);
     }
 }
 
@@ -91,7 +68,7 @@ static void a_cut_link_is_mended_and_nothing_runs_twice(void **state)
         if (i > 0) {
             peer_answer(&peer, 0);
         }
-        expect_result(refs[i], i);
+        peer_expect_result(refs[i], i);
     }
 }
 
@@ -115,7 +92,7 @@ static void a_failure_that_may_is_tried_again_under_a_new_number(void **state)
     peer_hold(&peer, 2);
     assert_int_equal(peer.runs_count, 3);
     peer_answer(&peer, 0);
-    expect_result(refs[1], 1);
+    peer_expect_result(refs[1], 1);
     peer_fail(&peer, 0, TDM_E_METHOD, "still not");
     peer_hold(&peer, 1);
     peer_fail(&peer, 0, TDM_E_METHOD, "the last time");
@@ -170,7 +147,7 @@ static void an_actor_that_ended_before_it_was_reached_is_asked_about(void **stat
     memcpy(peer.address, address, sizeof(address));
     peer_hold(&peer, 1);
     peer_answer(&peer, 0);
-    expect_result(ref, 7);
+    peer_expect_result(ref, 7);
 }
 
 static bool was_released(void *arg)
@@ -222,8 +199,8 @@ static void a_restart_fails_what_may_not_run_twice_and_repeats_the_rest(void **s
     assert_int_equal(peer.runs[4].number, 3);
     peer_answer(&peer, 0);
     peer_answer(&peer, 0);
-    expect_result(refs[1], 1);
-    expect_result(refs[3], 3);
+    peer_expect_result(refs[1], 1);
+    peer_expect_result(refs[3], 3);
 }
 
 static void retries_are_used_up(void **state)
@@ -260,7 +237,7 @@ static void the_actors_retries_are_the_default_and_a_call_may_have_none(void **s
     expect_failure(refs[0], TDM_E_ACTOR_RESTARTING, "in method m");
     peer_hold(&peer, 1);
     peer_answer(&peer, 0);
-    expect_result(refs[1], 1);
+    peer_expect_result(refs[1], 1);
 }
 
 static void a_death_is_told_from_the_callers_view(void **state)
@@ -310,7 +287,7 @@ static void a_deadline_ends_a_call_wherever_it_is(void **state)
     expect_failure(ref, TDM_E_TIMEOUT, "no answer from actor m, in method m, call 1");
     peer_answer(&peer, 0); /* too late */
     peer_answer(&peer, 0);
-    expect_result(late, 2);
+    peer_expect_result(late, 2);
 }
 
 static void a_canceled_call_that_waits_is_never_sent(void **state)
@@ -326,7 +303,7 @@ static void a_canceled_call_that_waits_is_never_sent(void **state)
     peer_found(&peer);
     peer_hold(&peer, 1);
     peer_answer(&peer, 0);
-    expect_result(refs[1], 1);
+    peer_expect_result(refs[1], 1);
     assert_int_equal(peer.runs[0].number, 1);
     assert_int_equal(peer.cancels_count + peer.kills_count, 0);
 }
@@ -380,7 +357,7 @@ static void too_many_pending_calls_are_refused_at_once(void **state)
     peer_found(&peer);
     peer_hold(&peer, 2);
     peer_answer(&peer, 0);
-    expect_result(refs[0], 0);
+    peer_expect_result(refs[0], 0);
     refs[2] = peer_call(&peer, 2, NULL);
     assert_int_equal(tdm_cancel(refs[1], 0), TDM_OK); /* makes room, too */
     tdm_ref_release(peer_call(&peer, 3, NULL));
@@ -401,7 +378,7 @@ static void a_caller_who_falls_silent_acknowledges(void **state)
     assert_int_equal(peer.acknowledged, 0);
     for (int64_t i = 0; i < 100; i++) {
         peer_answer(&peer, 0);
-        expect_result(refs[i], i);
+        peer_expect_result(refs[i], i);
     }
     peer_settle(&peer);
     assert_int_equal(peer.acknowledge_calls, 1);
@@ -564,29 +541,27 @@ static void random_programs_keep_their_promises(void **state)
     }
 }
 
-#define TRAFFIC_TEST(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TRAFFIC_TEST(calls_wait_for_their_actor_and_keep_their_order),
-        TRAFFIC_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
-        TRAFFIC_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
-        TRAFFIC_TEST(a_canceled_call_is_not_tried_again),
-        TRAFFIC_TEST(a_method_that_is_not_there_is_not_tried_again),
-        TRAFFIC_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
-        TRAFFIC_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
-        TRAFFIC_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
-        TRAFFIC_TEST(retries_are_used_up),
-        TRAFFIC_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
-        TRAFFIC_TEST(a_death_is_told_from_the_callers_view),
-        TRAFFIC_TEST(being_ready_is_not_being_asked_about),
-        TRAFFIC_TEST(a_deadline_ends_a_call_wherever_it_is),
-        TRAFFIC_TEST(a_canceled_call_that_waits_is_never_sent),
-        TRAFFIC_TEST(a_canceled_call_that_runs_is_told_and_by_force_killed),
-        TRAFFIC_TEST(what_was_put_cannot_be_canceled),
-        TRAFFIC_TEST(too_many_pending_calls_are_refused_at_once),
-        TRAFFIC_TEST(a_caller_who_falls_silent_acknowledges),
+        PEER_TEST(calls_wait_for_their_actor_and_keep_their_order),
+        PEER_TEST(a_cut_link_is_mended_and_nothing_runs_twice),
+        PEER_TEST(a_failure_that_may_is_tried_again_under_a_new_number),
+        PEER_TEST(a_canceled_call_is_not_tried_again),
+        PEER_TEST(a_method_that_is_not_there_is_not_tried_again),
+        PEER_TEST(an_actor_that_ended_before_it_was_reached_is_asked_about),
+        PEER_TEST(the_last_call_lets_go_of_the_actor_also_if_its_argument_fails),
+        PEER_TEST(a_restart_fails_what_may_not_run_twice_and_repeats_the_rest),
+        PEER_TEST(retries_are_used_up),
+        PEER_TEST(the_actors_retries_are_the_default_and_a_call_may_have_none),
+        PEER_TEST(a_death_is_told_from_the_callers_view),
+        PEER_TEST(being_ready_is_not_being_asked_about),
+        PEER_TEST(a_deadline_ends_a_call_wherever_it_is),
+        PEER_TEST(a_canceled_call_that_waits_is_never_sent),
+        PEER_TEST(a_canceled_call_that_runs_is_told_and_by_force_killed),
+        PEER_TEST(what_was_put_cannot_be_canceled),
+        PEER_TEST(too_many_pending_calls_are_refused_at_once),
+        PEER_TEST(a_caller_who_falls_silent_acknowledges),
         cmocka_unit_test(random_programs_keep_their_promises),
     };
 

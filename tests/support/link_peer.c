@@ -168,6 +168,15 @@ static struct peer_run *run_of(struct link_peer *peer, uint32_t index)
     return find_run(peer, tdm__incoming_sequence(peer->held[index]));
 }
 
+void peer_expect_result(tdm_ref *ref, int64_t expected)
+{
+    int64_t number = -1;
+
+    assert_int_equal(tdm_get(ref, PEER_WAIT_MS, "i", &number), TDM_OK);
+    assert_int_equal(number, expected);
+    tdm_ref_release(ref);
+}
+
 void peer_answer(struct link_peer *peer, uint32_t index)
 {
     struct tdm__incoming *incoming = peer->held[index];
@@ -303,6 +312,25 @@ void peer_found(struct link_peer *peer)
     tdm__link_found(peer->link, tdm_document_root(document));
     tdm_document_destroy(document);
     tdm_writer_destroy(writer);
+}
+
+int peer_set_up(void **state)
+{
+    peer_create(*state);
+    return 0;
+}
+
+int peer_set_up_found(void **state)
+{
+    peer_create(*state);
+    peer_found(*state);
+    return 0;
+}
+
+int peer_tear_down(void **state)
+{
+    peer_destroy(*state);
+    return 0;
 }
 
 /* ---- running ---------------------------------------------------------------------------- */

@@ -45,6 +45,16 @@ void peer_create(struct link_peer *peer);
 void peer_destroy(struct link_peer *peer);
 void peer_found(struct link_peer *peer);
 
+/* For cmocka, with the peer as the first state. */
+int peer_set_up(void **state);
+int peer_set_up_found(void **state);
+int peer_tear_down(void **state);
+/* A test with a new `peer`, a static one of the test program: to be found yet, or found. */
+#define PEER_TEST(test)                                                                        \
+    cmocka_unit_test_prestate_setup_teardown(test, peer_set_up, peer_tear_down, &peer)
+#define FOUND_PEER_TEST(test)                                                                  \
+    cmocka_unit_test_prestate_setup_teardown(test, peer_set_up_found, peer_tear_down, &peer)
+
 /* Runs the loop: while anything happens; until done(arg); until so many calls are held. */
 void peer_settle(struct link_peer *peer);
 void peer_run_until(struct link_peer *peer, bool (*done)(void *arg), void *arg);
@@ -53,6 +63,8 @@ void peer_hold(struct link_peer *peer, uint32_t count);
 /* One call of "m" with a number; fails the test if it cannot be made. */
 tdm_ref *peer_call(struct link_peer *peer, int64_t number,
                    const struct tdm_call_options *options);
+/* Waits for its number, and releases it. */
+void peer_expect_result(tdm_ref *ref, int64_t expected);
 /* The actor answers held call `index` with its number. */
 void peer_answer(struct link_peer *peer, uint32_t index);
 /* The same with any packed value, or a failure. */
