@@ -7,7 +7,6 @@
 #include "actors/link.h"
 #include "actors/row.h"
 #include "runtime/clock.h"
-#include "runtime/error.h"
 
 #include <string.h>
 
@@ -43,21 +42,17 @@ void tdm__call_row_read(const tdm_value *value, struct tdm_call_state *row_out)
 /* Rows on their way. */
 struct listing {
     const tdm_runtime *runtime;
-    tdm_writer *rows; /* without a header */
-    uint32_t rows_count;
-    uint32_t rows_max;
-    uint64_t left_out;
+    struct tdm__rows *rows;
     int64_t now_ms;
 };
 
 static void add(struct listing *listing, const struct tdm_call_state *row)
 {
-    if (listing->rows_count == listing->rows_max) {
-        listing->left_out++;
-        return;
+    tdm_writer *writer = tdm__rows_next(listing->rows);
+
+    if (writer != NULL) {
+        write_row(writer, row);
     }
-    write_row(listing->rows, row);
-    listing->rows_count++;
 }
 
 /* ---- those that have not left ----------------------------------------------------------- */
@@ -134,17 +129,12 @@ static void add_all_arrived(struct listing *listing, const struct tdm__calls *ca
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
-uint64_t tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
-                              uint32_t rows_max, tdm_writer *writer)
+void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
+                          struct tdm__rows *rows)
 {
-    struct listing listing = {
-        .runtime = runtime, .rows_max = rows_max, .now_ms = tdm__clock_ms()};
+    struct listing listing = {.runtime = runtime, .rows = rows, .now_ms = tdm__clock_ms()};
     TDM__LOCK(runtime);
 
-    if (tdm_writer_create(&listing.rows) != TDM_OK) {
-        tdm_write_array(writer, 0);
-        return 0;
-    }
     for (const struct tdm__link *link = runtime->links; link != NULL; link = link->next) {
         add_outgoing(&listing, &link->pausing);
         add_outgoing(&listing, &link->waiting);
@@ -152,31 +142,19 @@ uint64_t tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *
     if (executor != NULL) {
         add_all_arrived(&listing, tdm__executor_calls(executor));
     }
-    tdm_write_array(writer, listing.rows_count);
-    tdm_write_packed(writer, tdm_writer_bytes(listing.rows));
-    tdm_writer_destroy(listing.rows);
-    return listing.left_out;
 }
 
 bool tdm__call_list_serve(tdm_runtime *runtime, const struct tdm__executor *executor,
                           struct tdm__incoming *incoming)
 {
-    tdm_writer *writer;
-    uint64_t left_out;
+    struct tdm__rows rows;
 
     if (strcmp(tdm__incoming_method(incoming), "call.list") != 0) {
         return false;
     }
-    if (tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON) {
-        tdm__incoming_fail(incoming, TDM_E_INVAL, "only a node's daemon asks for calls");
-    } else if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
-    } else {
-        tdm_write_array(writer, 2);
-        left_out = tdm__call_list_write(runtime, executor, TDM__CALL_ROWS_MAX, writer);
-        tdm_write_uint(writer, left_out);
-        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-        tdm_writer_destroy(writer);
+    if (tdm__rows_begin_answer(&rows, TDM__CALL_ROWS_MAX, "calls", incoming)) {
+        tdm__call_list_write(runtime, executor, &rows);
+        tdm__rows_answer(&rows, incoming);
     }
     return true;
 }

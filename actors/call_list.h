@@ -4,6 +4,7 @@
 #define TDM_ACTORS_CALL_LIST_H
 
 #include "actors/executor.h"
+#include "actors/row.h"
 #include "actors/runtime.h"
 
 #include <tandem/state.h>
@@ -15,9 +16,9 @@ bool tdm__call_list_serve(tdm_runtime *runtime, const struct tdm__executor *exec
                           struct tdm__incoming *incoming);
 
 /* A call is told of by the process that has it: those that have not left here, then those that
- * have come here, each in the order made.  Returns how many there are beyond `rows_max`. */
-uint64_t tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
-                              uint32_t rows_max, tdm_writer *writer);
+ * have come here, each in the order made. */
+void tdm__call_list_write(tdm_runtime *runtime, const struct tdm__executor *executor,
+                          struct tdm__rows *rows);
 
 /* A row is a map; it borrows the texts of `value`, and what is missing is "" or 0. */
 void tdm__call_row_read(const tdm_value *value, struct tdm_call_state *row_out);

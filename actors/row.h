@@ -3,6 +3,8 @@
 #ifndef TDM_ACTORS_ROW_H
 #define TDM_ACTORS_ROW_H
 
+#include "runtime/rpc/rpc.h"
+
 #include <tandem/value.h>
 
 /* Borrowed from the row; "" without it. */
@@ -27,5 +29,25 @@ static inline void tdm__row_write_number(tdm_writer *writer, const char *key, in
     tdm_write_string(writer, key);
     tdm_write_int(writer, number);
 }
+
+/* The rows of a process, the first so many of them; the others are counted. */
+struct tdm__rows {
+    tdm_writer *packed; /* owned; one after the other */
+    uint32_t count;
+    uint32_t count_max;
+    uint64_t left_out;
+};
+
+tdm_status tdm__rows_begin(struct tdm__rows *rows, uint32_t count_max);
+/* Where to write one more; NULL where there is no room for it. */
+tdm_writer *tdm__rows_next(struct tdm__rows *rows);
+/* Writes ([row …], rows left out), and frees them. */
+void tdm__rows_end(struct tdm__rows *rows, tdm_writer *writer);
+
+/* The same for a question, which the daemon alone may ask: false if that is answered with a
+ * failure, and nothing is begun.  `what` is in the rows, in the plural. */
+bool tdm__rows_begin_answer(struct tdm__rows *rows, uint32_t count_max, const char *what,
+                            struct tdm__incoming *incoming);
+void tdm__rows_answer(struct tdm__rows *rows, struct tdm__incoming *incoming);
 
 #endif

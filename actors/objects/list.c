@@ -6,7 +6,6 @@
 #include "actors/objects/memory.h"
 #include "actors/row.h"
 #include "runtime/clock.h"
-#include "runtime/error.h"
 #include "runtime/wire/value.h"
 
 /* ---- one row ---------------------------------------------------------------------------- */
@@ -47,24 +46,20 @@ void tdm__object_row_read(const tdm_value *value, struct tdm_object_state *row_o
 
 /* ---- the rows of a process -------------------------------------------------------------- */
 
-/* Rows on their way: what all of them have in common, and how many there may be. */
+/* Rows on their way, and what all of them have in common. */
 struct listing {
-    tdm_writer *rows; /* without a header */
-    uint32_t rows_count;
-    uint32_t rows_max;
-    uint64_t left_out;
+    struct tdm__rows *rows;
     int64_t now_ms;
     struct tdm_object_state common;
 };
 
 static void add(struct listing *listing, const struct tdm_object_state *row)
 {
-    if (listing->rows_count == listing->rows_max) {
-        listing->left_out++;
-        return;
+    tdm_writer *writer = tdm__rows_next(listing->rows);
+
+    if (writer != NULL) {
+        tdm__object_row_write(writer, row);
     }
-    tdm__object_row_write(listing->rows, row);
-    listing->rows_count++;
 }
 
 static void describe_large(struct listing *listing, struct tdm__large *large,
@@ -145,10 +140,10 @@ static void add_other_large(struct listing *listing, struct tdm__memory *memory)
     }
 }
 
-uint64_t tdm__objects_write_rows(tdm_runtime *runtime, uint32_t rows_max, tdm_writer *writer)
+void tdm__objects_write_rows(tdm_runtime *runtime, struct tdm__rows *rows)
 {
     char owner[TDM__ID_TEXT_BYTES];
-    struct listing listing = {.rows_max = rows_max,
+    struct listing listing = {.rows = rows,
                               .now_ms = tdm__clock_ms(),
                               .common = {.id = "",
                                          .owner = tdm__id_text(&runtime->self.id, owner),
@@ -158,33 +153,17 @@ uint64_t tdm__objects_write_rows(tdm_runtime *runtime, uint32_t rows_max, tdm_wr
                                          .pid = runtime->self.pid}};
     TDM__LOCK(runtime);
 
-    if (tdm_writer_create(&listing.rows) != TDM_OK) {
-        tdm_write_array(writer, 0);
-        return 0;
-    }
     tdm__lendings_count(runtime->memory);
     add_all_shared(&listing, runtime->objects);
     add_other_large(&listing, runtime->memory);
-    tdm_write_array(writer, listing.rows_count);
-    tdm_write_packed(writer, tdm_writer_bytes(listing.rows));
-    tdm_writer_destroy(listing.rows);
-    return listing.left_out;
 }
 
 void tdm__objects_list_serve(tdm_runtime *runtime, struct tdm__incoming *incoming)
 {
-    tdm_writer *writer;
-    uint64_t left_out;
+    struct tdm__rows rows;
 
-    if (tdm__incoming_peer(incoming)->kind != TDM__PEER_DAEMON) {
-        tdm__incoming_fail(incoming, TDM_E_INVAL, "only a node's daemon asks for objects");
-    } else if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
-    } else {
-        tdm_write_array(writer, 2);
-        left_out = tdm__objects_write_rows(runtime, TDM__OBJECT_ROWS_MAX, writer);
-        tdm_write_uint(writer, left_out);
-        tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-        tdm_writer_destroy(writer);
+    if (tdm__rows_begin_answer(&rows, TDM__OBJECT_ROWS_MAX, "objects", incoming)) {
+        tdm__objects_write_rows(runtime, &rows);
+        tdm__rows_answer(&rows, incoming);
     }
 }

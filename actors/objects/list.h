@@ -3,6 +3,7 @@
 #ifndef TDM_ACTORS_OBJECTS_LIST_H
 #define TDM_ACTORS_OBJECTS_LIST_H
 
+#include "actors/row.h"
 #include "actors/runtime.h"
 
 #include <tandem/state.h>
@@ -12,8 +13,8 @@ enum { TDM__OBJECT_ROWS_MAX = 10000 };
 void tdm__objects_list_serve(tdm_runtime *runtime, struct tdm__incoming *incoming);
 
 /* What this process owns: references that others know, then large values that are no such
- * reference's.  Returns how many there are beyond the first `rows_max`. */
-uint64_t tdm__objects_write_rows(tdm_runtime *runtime, uint32_t rows_max, tdm_writer *writer);
+ * reference's. */
+void tdm__objects_write_rows(tdm_runtime *runtime, struct tdm__rows *rows);
 
 /* A row is a map; read, it borrows the texts of `value`, and what is missing is "" or 0. */
 void tdm__object_row_write(tdm_writer *writer, const struct tdm_object_state *row);

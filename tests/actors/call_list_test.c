@@ -27,14 +27,18 @@ struct rows {
 static struct rows rows_now(void)
 {
     struct rows rows = {.count = 0};
+    struct tdm__rows written;
     tdm_writer *writer;
     const tdm_value *root;
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    rows.left_out = tdm__call_list_write(peer.runtime, NULL, ROWS_MAX, writer);
+    assert_int_equal(tdm__rows_begin(&written, ROWS_MAX), TDM_OK);
+    tdm__call_list_write(peer.runtime, NULL, &written);
+    tdm__rows_end(&written, writer);
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &rows.document), TDM_OK);
     tdm_writer_destroy(writer);
-    root = tdm_document_root(rows.document);
+    assert_int_equal(tdm_unpack(tdm_document_root(rows.document), "vu", &root, &rows.left_out),
+                     TDM_OK);
     rows.count = tdm_value_count(root);
     assert_true(rows.count <= ROWS_MAX);
     for (uint32_t i = 0; i < rows.count; i++) {
