@@ -14,14 +14,37 @@
 
 #include <cmocka.h>
 
-enum { PATIENCE = 10000 };
+enum { PATIENCE = 30000, WRITES_MAX = 10000 };
+
+static const struct tdm__store_ops *memory_ops;
+static struct tdm__store_ops lasting_ops; /* the same, but nothing vanishes by itself */
+
+static void commit_lasting(struct tdm__store *store, const struct tdm__write *writes,
+                           uint32_t writes_count, int64_t deadline_ms, tdm__store_commit_fn *fn,
+                           void *arg)
+{
+    static struct tdm__write lasting[WRITES_MAX];
+
+    assert_true(writes_count <= WRITES_MAX);
+    for (uint32_t i = 0; i < writes_count; i++) {
+        lasting[i] = writes[i];
+        lasting[i].lease_ms = 0;
+    }
+    memory_ops->commit(store, lasting, writes_count, deadline_ms, fn, arg);
+}
 
 int reserve_world_open(struct reserve_world *world)
 {
     *world = (struct reserve_world){.loop = NULL};
-    return tdm__loop_create(&world->loop) != TDM_OK ||
-           tdm__store_memory_open(world->loop, &world->store) != TDM_OK ||
-           tdm__known_create(&world->store->known) != TDM_OK;
+    if (tdm__loop_create(&world->loop) != TDM_OK ||
+        tdm__store_memory_open(world->loop, &world->store) != TDM_OK) {
+        return 1;
+    }
+    memory_ops = world->store->ops;
+    lasting_ops = *memory_ops;
+    lasting_ops.commit = commit_lasting;
+    world->store->ops = &lasting_ops;
+    return tdm__known_create(&world->store->known) != TDM_OK;
 }
 
 void reserve_world_close(struct reserve_world *world)

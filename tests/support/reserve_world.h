@@ -20,6 +20,7 @@ struct reserve_world {
     struct tdm__group_record group;    /* and all of it; owned */
 };
 
+/* Leases do not run out here, however slow the machine is: reserve_world_lose() ends them. */
 int reserve_world_open(struct reserve_world *world);
 void reserve_world_close(struct reserve_world *world);
 /* A node with so many GPUs and eight CPUs; fails the test if it cannot join. */
