@@ -225,15 +225,16 @@ static void begin_hello(uint8_t *hello, uint8_t version, uint8_t role)
 /* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
 static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
 {
-    uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + 4] = {0};
+    static const uint8_t method[] = {'e', 'c', 'h', 'o'};
+    uint8_t message[HELLO_BYTES + MAC_BYTES + TDM__FRAME_HEADER_BYTES + sizeof(method)] = {0};
     struct tdm__frame frame = {
-        .kind = TDM__FRAME_CALL, .method_bytes = 4, .call_id = 1, .left_ms = -1};
+        .kind = TDM__FRAME_CALL, .method_bytes = sizeof(method), .call_id = 1, .left_ms = -1};
     int fd = connect_raw();
 
     (void)state;
     begin_hello(message, TDM__PROTOCOL_VERSION, 1);
     tdm__frame_encode(&frame, message + HELLO_BYTES + MAC_BYTES);
-    memcpy(message + sizeof(message) - 4, "echo", 4);
+    memcpy(message + sizeof(message) - sizeof(method), method, sizeof(method));
     assert_int_equal(write(fd, message, sizeof(message)), sizeof(message));
     expect_answer(fd, message, HELLO_BYTES + MAC_BYTES);
     expect_end(fd);
