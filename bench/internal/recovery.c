@@ -10,7 +10,7 @@
  * alone.  For the smallest model and for four layers of Qwen3-0.6B
  * (193 MB), or with TANDEM_BENCH_MODEL=full all of it (1.19 GB, about 12 GB of memory). */
 #include "actors/worker.h"
-#include "colocate/job/controller.h"
+#include "bench/internal/weights_job.h"
 #include "measure.h"
 #include "runtime/clock.h"
 #include "runtime/file.h"
@@ -21,22 +21,11 @@
 #include <tandem/tandem.h>
 #include <unistd.h>
 
-enum { WARM_UPDATES = 3, CLEAN_UPDATES = 5, TEXT_BYTES = 1024 };
-
-/* Nothing of the data is ever read. */
-static const char job_file[] =
-    "job: {name: recovery, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
-    "cluster: {num_gpus: 4, gpu_bytes: %llu MiB, cpus: 8}\n"
-    "trainer: {num_ranks: 4, step_timeout_ms: 60000}\n"
-    "engine: {num_engines: 2, rollout_num_gpus_per_engine: 2}\n"
-    "model: {layers: %u, vocabulary: %u}\n"
-    "update: {update_weight_buffer_size: 64 MiB, mode: %s, timeout_ms: 60000}\n"
-    "data: {train: none, unseen: none}\n";
+enum { WARM_UPDATES = 3, CLEAN_UPDATES = 5 };
 
 struct model {
     const char *name;
-    uint32_t layers;
-    uint32_t vocabulary;
+    struct bench_model shape;
 };
 
 /* Where engine/1/1 ends. */
@@ -51,16 +40,9 @@ static const struct end ends[] = {{"donate", "engine.take_shadow"},
                                   {"donate", "engine.flip"},
                                   {"copy", "engine.vote"}};
 
-static struct tdm__job_spec spec;
-static struct tdm__controller controller;
+static struct bench_job job;
 static char plan[256] = "TANDEM_STEP=";
 static char broken[64]; /* the file that says when */
-
-/* bfloat16; the norms do not matter. */
-static uint64_t model_bytes(const struct model *model)
-{
-    return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
-}
 
 /* The environment of whoever is started, with one more word that changes from job to job. */
 static void own_environment(void)
@@ -102,42 +84,22 @@ static void expect_loss(void *arg, uint32_t engine, enum tdm__engine_news news,
 
 static void open_job(const struct model *model, const struct end *end)
 {
-    static const struct tdm__job_run_options run = {.program = "recovery"};
-    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    /* an engine rank's weights, their shadow, and a bucket, which may be as large as a tensor
-     */
-    unsigned long long gpu_mib = model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
-    char text[TEXT_BYTES];
-    tdm_config *config;
+    const struct bench_job_options options = {.name = "recovery",
+                                              .model = model->shape,
+                                              .engines = 2,
+                                              .mode = end->mode,
+                                              .verify = "full"};
 
     plan_end(end);
-    (void)snprintf(text, sizeof(text), job_file, gpu_mib, model->layers, model->vocabulary,
-                   end->mode);
-    TDM_CHECK(tdm_config_parse(text, strlen(text), "recovery.yaml", &config));
-    TDM_CHECK(tdm__job_spec_make(config, "", &spec));
-    controller = (struct tdm__controller){.spec = &spec, .options = &run};
-    options.cpus = (uint32_t)spec.cpus;
-    options.gpus = spec.num_gpus;
-    options.gpu_bytes = spec.gpu_bytes;
-    TDM_CHECK(tdm_runtime_start(&options, &controller.runtime));
-    TDM_CHECK(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
-    controller.crew.on_news = expect_loss;
-}
-
-static void close_job(void)
-{
-    tdm__crew_fini(&controller.crew);
-    tdm_runtime_stop(controller.runtime);
-    tdm__job_spec_fini(&spec);
+    bench_job_open(&job, &options);
+    job.controller.crew.on_news = expect_loss;
 }
 
 /* As between two steps of a job, without the training. */
 static void come_to_update(void)
 {
-    TDM_CHECK(tdm__controller_pause_engines(&controller));
-    TDM_CHECK(tdm__controller_resume_trainer(&controller));
-    TDM_CHECK(tdm__controller_pause_trainer(&controller));
-    TDM_CHECK(tdm__controller_resume_weights(&controller));
+    TDM_CHECK(tdm__controller_pause_engines(&job.controller));
+    bench_job_train(&job);
 }
 
 /* Of one update. */
@@ -151,18 +113,18 @@ static struct times update_once(bool survives)
 {
     int64_t begin_ns = tdm__clock_ns();
     int64_t try_ns = begin_ns;
-    tdm_status status = tdm__controller_update(&controller);
+    tdm_status status = tdm__controller_update(&job.controller);
     struct times times = {.again = status != TDM_OK && survives};
 
     if (times.again) {
         try_ns = tdm__clock_ns();
-        status = tdm__controller_update(&controller);
+        status = tdm__controller_update(&job.controller);
     }
     TDM_CHECK(status);
     times.try_ns = tdm__clock_ns() - try_ns;
-    controller.phase.committed_version = controller.update.version;
-    TDM_CHECK(tdm__controller_flush(&controller));
-    TDM_CHECK(tdm__controller_resume_kv(&controller));
+    job.controller.phase.committed_version = job.controller.update.version;
+    TDM_CHECK(tdm__controller_flush(&job.controller));
+    TDM_CHECK(tdm__controller_resume_kv(&job.controller));
     times.all_ns = tdm__clock_ns() - begin_ns;
     return times;
 }
@@ -223,10 +185,10 @@ static void measure_round(const struct model *model, const struct end *end,
     if (times.again) {
         bench_round(&measures->second, (double)times.try_ns / 1e6, clean_try_ms);
     }
-    if (tdm__crew_engines_left(&controller.crew) != 1) {
+    if (tdm__crew_engines_left(&job.controller.crew) != 1) {
         bench_die("engine 1 is there");
     }
-    close_job();
+    bench_job_close(&job);
 }
 
 static void measure_end(const struct model *model, const struct end *end)
@@ -262,10 +224,9 @@ static void measure_end(const struct model *model, const struct end *end)
 
 int main(int argc, char **argv)
 {
-    const char *size = getenv("TANDEM_BENCH_MODEL");
-    bool full = size != NULL && strcmp(size, "full") == 0;
-    const struct model models[] = {
-        {"tiny", 0, 4}, {full ? "1190mb" : "193mb", full ? 28 : 4, full ? 151936 : 32768}};
+    const struct bench_model wanted = bench_model_wanted();
+    const struct model models[] = {{"tiny", {0, 4}},
+                                   {wanted.layers == 28 ? "1190mb" : "193mb", wanted}};
 
     tdm__worker_run_if_one(); /* never returns where this program is an actor */
     bench_init(argc, argv);

@@ -8,8 +8,8 @@
  * TANDEM_BENCH_MODEL=full: all of Qwen3-0.6B (1.19 GB, about 14 GB of memory); else four of its
  * layers. */
 #include "actors/worker.h"
+#include "bench/internal/weights_job.h"
 #include "cluster.h"
-#include "colocate/job/controller.h"
 #include "colocate/plan/sum.h"
 #include "copiers.h"
 #include "measure.h"
@@ -21,23 +21,7 @@
 #include <string.h>
 #include <tandem/tandem.h>
 
-enum { TIMEOUT_MS = 60000, WARM_UPDATES = 3, TEXT_BYTES = 1024 };
-
-/* Nothing of the data is ever read. */
-static const char job_file[] =
-    "job: {name: weights, library: " TDM_BENCH_BUILD_DIR "/weights_library.so}\n"
-    "cluster: {num_gpus: %u, gpu_bytes: %llu MiB, cpus: 8}\n"
-    "trainer: {num_ranks: %u, step_timeout_ms: 60000}\n"
-    "engine: {num_engines: %u, rollout_num_gpus_per_engine: 2, colocate: %s}\n"
-    "model: {layers: %u, vocabulary: %u}\n"
-    "update: {update_weight_buffer_size: %u MiB, mode: %s, verify: %s, timeout_ms: 60000}\n"
-    "data: {train: none, unseen: none}\n";
-
-struct model {
-    uint32_t layers;
-    uint32_t vocabulary;
-    uint32_t engines;
-};
+enum { TIMEOUT_MS = 60000, WARM_UPDATES = 3, ENGINES = 1 };
 
 /* A way to update, and what is wanted of it. */
 struct way {
@@ -57,61 +41,27 @@ struct peers {
     struct bench_stock stock;
 };
 
-static struct tdm__job_spec spec;
-static struct tdm__controller controller;
+static struct bench_job job;
 
-/* bfloat16; the norms do not matter. */
-static uint64_t model_bytes(const struct model *model)
+static void open_job(const struct bench_model *model, uint32_t engines, const struct way *way)
 {
-    return 2 * ((uint64_t)model->vocabulary * 1024 + (uint64_t)model->layers * 15728640);
-}
+    const struct bench_job_options options = {
+        .name = "weights",
+        .model = *model,
+        .engines = engines,
+        .mode = way->mode,
+        .verify = way->verify,
+        .bucket_mib = way->bucket_mib,
+        .address = way->cluster == NULL ? NULL : way->cluster->address};
 
-/* An engine rank's weights, their shadow, and a bucket, which may be as large as a tensor. */
-static unsigned long long gpu_mib(const struct model *model)
-{
-    return model_bytes(model) * 3 / 4 / (1 << 20) * 2 + 128;
-}
-
-static void open_job(const struct model *model, const struct way *way)
-{
-    static const struct tdm__job_run_options run = {.program = "weights"};
-    struct tdm_runtime_options options = TDM_RUNTIME_OPTIONS_INIT;
-    bool far = way->cluster != NULL;
-    uint32_t ranks = model->engines * 2;
-    char text[TEXT_BYTES];
-    tdm_config *config;
-
-    (void)snprintf(text, sizeof(text), job_file, far ? 2 * ranks : ranks, gpu_mib(model), ranks,
-                   model->engines, far ? "false" : "true", model->layers, model->vocabulary,
-                   way->bucket_mib == 0 ? 64 : way->bucket_mib, way->mode, way->verify);
-    TDM_CHECK(tdm_config_parse(text, strlen(text), "weights.yaml", &config));
-    TDM_CHECK(tdm__job_spec_make(config, "", &spec));
-    controller = (struct tdm__controller){.spec = &spec, .options = &run};
-    if (far) {
-        options.address = way->cluster->address;
-    } else {
-        options.cpus = (uint32_t)spec.cpus;
-        options.gpus = spec.num_gpus;
-        options.gpu_bytes = spec.gpu_bytes;
-    }
-    TDM_CHECK(tdm_runtime_start(&options, &controller.runtime));
-    TDM_CHECK(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
-    TDM_CHECK(tdm__controller_resume_trainer(&controller));
-    TDM_CHECK(tdm__controller_pause_trainer(&controller));
-    TDM_CHECK(tdm__controller_resume_weights(&controller));
-}
-
-static void close_job(void)
-{
-    tdm__crew_fini(&controller.crew);
-    tdm_runtime_stop(controller.runtime);
-    tdm__job_spec_fini(&spec);
+    bench_job_open(&job, &options);
+    bench_job_train(&job);
 }
 
 /* Each engine rank looks at all of its weights. */
 static void check_weights(void)
 {
-    struct tdm__crew *crew = &controller.crew;
+    struct tdm__crew *crew = &job.controller.crew;
     tdm_writer *writer;
 
     TDM_CHECK(tdm_writer_create(&writer));
@@ -127,10 +77,10 @@ static double update_once(double *finish_out)
     double begun = bench_seconds();
     double finish_begun;
 
-    TDM_CHECK(tdm__controller_update(&controller));
+    TDM_CHECK(tdm__controller_update(&job.controller));
     finish_begun = bench_seconds();
-    controller.phase.committed_version = controller.update.version;
-    TDM_CHECK(tdm__controller_flush(&controller));
+    job.controller.phase.committed_version = job.controller.update.version;
+    TDM_CHECK(tdm__controller_flush(&job.controller));
     *finish_out = bench_seconds() - finish_begun;
     return bench_seconds() - begun;
 }
@@ -175,12 +125,13 @@ static void measure_round(struct way *way, const struct peers *peers, double gib
     bench_round(&way->each, gib / updated, gib / theirs.tensors);
 }
 
-static void measure_way(const struct model *model, struct way *way, const struct peers *peers)
+static void measure_way(const struct bench_model *model, struct way *way,
+                        const struct peers *peers)
 {
-    const double gib = (double)model_bytes(model) / (1u << 30);
+    const double gib = (double)bench_model_bytes(model) / (1u << 30);
     double finish;
 
-    open_job(model, way);
+    open_job(model, ENGINES, way);
     for (int i = 0; i < WARM_UPDATES; i++) {
         (void)update_once(&finish);
     }
@@ -189,7 +140,7 @@ static void measure_way(const struct model *model, struct way *way, const struct
         measure_round(way, peers, gib, i);
     }
     check_weights();
-    close_job();
+    bench_job_close(&job);
     bench_report(&way->update);
     if (is_wanted(&way->stock, peers)) {
         bench_report(&way->stock);
@@ -205,7 +156,7 @@ static void measure_way(const struct model *model, struct way *way, const struct
 /* The whole call for a model so small that nothing has to be moved. */
 static void measure_nothing(void)
 {
-    static const struct model model = {0, 4, 2};
+    static const struct bench_model model = {0, 4};
     static const struct way way = {.mode = "donate", .verify = "sample"};
     static struct bench_measure nothing = {.name = "update_nothing",
                                            .unit = "ms",
@@ -214,7 +165,7 @@ static void measure_nothing(void)
                                            .at_least = 1};
     double finish;
 
-    open_job(&model, &way);
+    open_job(&model, 2, &way);
     for (int i = 0; i < WARM_UPDATES; i++) {
         (void)update_once(&finish);
     }
@@ -222,7 +173,7 @@ static void measure_nothing(void)
         bench_round(&nothing, update_once(&finish) * 1e3, 5);
     }
     check_weights();
-    close_job();
+    bench_job_close(&job);
     bench_report(&nothing);
 }
 
@@ -261,19 +212,19 @@ static void streaming_copier(int fd)
 }
 
 /* An update by copies moves each byte twice, and sums it both times on its way. */
-static void measure_sums(const struct model *model)
+static void measure_sums(const struct bench_model *model)
 {
     static struct bench_measure sums = {.name = "copy_with_sums",
                                         .unit = "GiB/s",
                                         .against = "the same copy without sums",
                                         .better = BENCH_MORE_IS_BETTER,
                                         .at_least = 0.95};
-    const double gib = (double)model_bytes(model) / (1u << 30);
+    const double gib = (double)bench_model_bytes(model) / (1u << 30);
     struct bench_copiers with;
     struct bench_copiers without;
 
-    bench_copiers_start(&with, "summing", 2, model_bytes(model) / 2);
-    bench_copiers_start(&without, "streaming", 2, model_bytes(model) / 2);
+    bench_copiers_start(&with, "summing", 2, bench_model_bytes(model) / 2);
+    bench_copiers_start(&without, "streaming", 2, bench_model_bytes(model) / 2);
     for (uint32_t i = 0; i < bench_rounds(); i++) {
         double theirs = bench_ours_first(i) ? 0 : bench_copiers_run(&without);
         double ours = bench_copiers_run(&with);
@@ -327,10 +278,10 @@ static struct way ways[] = {
 };
 
 /* The trainers on one node, the engine on the other. */
-static void measure_far(const struct model *model)
+static void measure_far(const struct bench_model *model)
 {
     const struct bench_node node = {
-        .cpus = 8, .gpus = model->engines * 2, .gpu_bytes = gpu_mib(model) << 20};
+        .cpus = 8, .gpus = ENGINES * 2, .gpu_bytes = bench_gpu_mib(model) << 20};
     struct peers peers = {.stock = {.is_there = false}};
     struct bench_cluster cluster;
     struct way way = {.mode = "copy",
@@ -339,17 +290,17 @@ static void measure_far(const struct model *model)
                       .update = UPDATE("update_far", SENDERS, 0.5)};
 
     bench_cluster_start(&cluster, &node);
-    bench_copiers_start(&peers.copiers, "sender", 2, model_bytes(model) / 2);
+    bench_copiers_start(&peers.copiers, "sender", 2, bench_model_bytes(model) / 2);
     measure_way(model, &way, &peers);
     bench_copiers_stop(&peers.copiers);
     bench_cluster_stop(&cluster);
 }
 
-static void measure_near(const struct model *model)
+static void measure_near(const struct bench_model *model)
 {
     struct peers peers;
 
-    bench_copiers_start(&peers.copiers, "copier", 2, model_bytes(model) / 2);
+    bench_copiers_start(&peers.copiers, "copier", 2, bench_model_bytes(model) / 2);
     bench_stock_start(&peers.stock, TDM_BENCH_SOURCE_DIR, model->layers, model->vocabulary);
     for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
         measure_way(model, &ways[i], &peers);
@@ -366,9 +317,7 @@ int main(int argc, char **argv)
                                               BENCH_SENDER_ROLE,
                                               {"summing", summing_copier},
                                               {"streaming", streaming_copier}};
-    const char *size = getenv("TANDEM_BENCH_MODEL");
-    bool full = size != NULL && strcmp(size, "full") == 0;
-    const struct model model = {full ? 28 : 4, full ? 151936 : 32768, 1};
+    const struct bench_model model = bench_model_wanted();
 
     tdm__worker_run_if_one(); /* never returns where this program is an actor */
     bench_peer_run(argc, argv, roles, sizeof(roles) / sizeof(roles[0]));
