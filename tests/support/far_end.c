@@ -1,0 +1,213 @@
+/* far_end.c - another process, played by a test: it asks, and is asked. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/far_end.h"
+
+#include "runtime/clock.h"
+#include "tests/support/rpc_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- calls that come -------------------------------------------------------------------- */
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    struct far_end *end = arg;
+
+    assert_true(end->held_count < FAR_END_HELD_MAX);
+    end->held[end->held_count++] = incoming;
+    end->asked_count++;
+}
+
+static void on_accepted(void *arg, struct tdm__conn *conn)
+{
+    (void)conn;
+    ((struct far_end *)arg)->accepted_count++;
+}
+
+struct goal {
+    const struct far_end *end;
+    uint32_t count;
+};
+
+static bool holds_enough(void *arg)
+{
+    const struct goal *goal = arg;
+
+    return goal->end->held_count >= goal->count;
+}
+
+void far_end_hold(struct far_end *end, uint32_t count)
+{
+    struct goal goal = {end, count};
+
+    far_end_run(tdm__rpc_loop(end->rpc), holds_enough, &goal);
+}
+
+struct tdm__incoming *far_end_take(struct far_end *end)
+{
+    struct tdm__incoming *first = end->held[0];
+
+    assert_true(end->held_count > 0);
+    end->held_count--;
+    memmove(end->held, end->held + 1, end->held_count * sizeof(end->held[0]));
+    return first;
+}
+
+/* ---- the endpoint ----------------------------------------------------------------------- */
+
+void far_end_open(struct far_end *end, struct tdm__loop *loop, enum tdm__peer_kind kind,
+                  const char *name)
+{
+    *end = (struct far_end){.self = pair_identity(name)};
+    end->self.kind = kind;
+    assert_int_equal(tdm__id_make(&end->self.id), TDM_OK);
+    assert_int_equal(tdm__rpc_create(loop, &end->self, pair_token, &end->rpc), TDM_OK);
+    tdm__rpc_serve(end->rpc, serve, end);
+    tdm__rpc_on_accepted(end->rpc, on_accepted, end);
+}
+
+void far_end_close(struct far_end *end)
+{
+    while (end->held_count > 0) {
+        tdm__incoming_fail(far_end_take(end), TDM_E_CANCELED, "the test is over");
+    }
+    tdm__rpc_destroy(end->rpc);
+    end->rpc = NULL;
+}
+
+void far_end_listen(struct far_end *end, const char *address, char *bound_out,
+                    size_t bound_bytes)
+{
+    assert_int_equal(tdm__rpc_listen(end->rpc, address, bound_out, bound_bytes), TDM_OK);
+}
+
+static void on_closed(void *arg, struct tdm__conn *conn, tdm_status reason, const char *detail)
+{
+    (void)conn;
+    (void)reason;
+    (void)detail;
+    ((struct far_end *)arg)->conn = NULL;
+}
+
+void far_end_connect(struct far_end *end, const char *address)
+{
+    assert_int_equal(tdm__rpc_connect(end->rpc, address, &end->conn), TDM_OK);
+    tdm__conn_on_closed(end->conn, on_closed, end);
+}
+
+static void find_any(void *arg, struct tdm__conn *conn)
+{
+    *(struct tdm__conn **)arg = conn;
+}
+
+void far_end_cut(struct far_end *end)
+{
+    struct tdm__conn *conn;
+
+    do {
+        conn = NULL;
+        tdm__rpc_each(end->rpc, find_any, &conn);
+        if (conn != NULL) {
+            tdm__conn_close(conn);
+        }
+    } while (conn != NULL);
+}
+
+/* ---- calls that leave ------------------------------------------------------------------- */
+
+static void on_answer(void *arg, struct tdm__reply *reply)
+{
+    struct far_answer *answer = arg;
+
+    answer->count++;
+    answer->status = reply->status;
+    (void)snprintf(answer->detail, sizeof(answer->detail), "%s", reply->detail);
+    if (reply->status == TDM_OK) {
+        assert_int_equal(tdm__reply_document(reply, &answer->document), TDM_OK);
+    }
+}
+
+static void ask(struct far_end *end, struct far_answer *answer, const char *method,
+                const char *format, va_list args)
+{
+    struct tdm__request request = {.method = method,
+                                   .deadline_ms = tdm__deadline_in(FAR_END_WAIT_MS)};
+    tdm_writer *writer;
+
+    *answer = (struct far_answer){.count = 0};
+    assert_int_equal(tdm_writer_create(&writer), TDM_OK);
+    assert_int_equal(tdm_pack_va(writer, format, args), TDM_OK);
+    request.packed = tdm_writer_bytes(writer);
+    assert_non_null(end->conn);
+    assert_int_equal(tdm__conn_call(end->conn, &request, on_answer, answer, NULL), TDM_OK);
+    tdm_writer_destroy(writer);
+}
+
+void far_end_ask(struct far_end *end, struct far_answer *answer, const char *method,
+                 const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    ask(end, answer, method, format, args);
+    va_end(args);
+}
+
+static bool has_come(void *arg)
+{
+    return ((const struct far_answer *)arg)->count > 0;
+}
+
+tdm_status far_end_wait(struct far_end *end, struct far_answer *answer)
+{
+    far_end_run(tdm__rpc_loop(end->rpc), has_come, answer);
+    return answer->status;
+}
+
+tdm_status far_end_call(struct far_end *end, const char *method, const char *format, ...)
+{
+    struct far_answer answer;
+    tdm_status status;
+    va_list args;
+
+    va_start(args, format);
+    ask(end, &answer, method, format, args);
+    va_end(args);
+    status = far_end_wait(end, &answer);
+    far_answer_free(&answer);
+    return status;
+}
+
+const tdm_value *far_answer_value(const struct far_answer *answer)
+{
+    assert_int_equal(answer->status, TDM_OK);
+    assert_non_null(answer->document);
+    return tdm_document_root(answer->document);
+}
+
+void far_answer_free(struct far_answer *answer)
+{
+    tdm_document_destroy(answer->document);
+    answer->document = NULL;
+}
+
+/* ---- running ---------------------------------------------------------------------------- */
+
+void far_end_run(struct tdm__loop *loop, bool (*done)(void *arg), void *arg)
+{
+    assert_int_equal(tdm__loop_run(loop, done, arg, tdm__deadline_in(FAR_END_WAIT_MS)), TDM_OK);
+}
+
+void far_end_settle(struct tdm__loop *loop)
+{
+    for (int i = 0; i < 20; i++) {
+        (void)tdm__loop_run(loop, NULL, NULL, tdm__deadline_in(0));
+    }
+}

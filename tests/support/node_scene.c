@@ -1,0 +1,198 @@
+/* node_scene.c - a node in this process, of which a test is the rest of the cluster. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/support/node_scene.h"
+
+#include "actors/node/state.h"
+#include "runtime/clock.h"
+#include "tests/support/rpc_pair.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+/* ---- the node --------------------------------------------------------------------------- */
+
+static void serve(void *arg, struct tdm__incoming *incoming)
+{
+    struct node_scene *scene = arg;
+    const char *method = tdm__incoming_method(incoming);
+
+    if (strncmp(method, "actor.", strlen("actor.")) == 0) {
+        tdm__node_actors_serve(&scene->node, incoming);
+    } else if (strncmp(method, "group.", strlen("group.")) == 0) {
+        tdm__node_groups_serve(&scene->node, incoming);
+    } else {
+        assert_null(scene->last);
+        scene->last = incoming;
+    }
+}
+
+static void note_gone(void *self, const struct tdm__identity *peer)
+{
+    struct node_scene *scene = self;
+
+    assert_true(scene->gone_count < sizeof(scene->gone_ids) / sizeof(scene->gone_ids[0]));
+    scene->gone_ids[scene->gone_count++] = peer->id;
+}
+
+static const struct tdm__service_ops noting_service = {.prefix = "noting",
+                                                       .peer_gone = note_gone};
+
+static void make_node(struct node_scene *scene)
+{
+    struct tdm__node *node = &scene->node;
+    struct tdm__identity self = pair_identity("this");
+
+    *node = (struct tdm__node){
+        .loop = scene->world.loop, .store = &scene->deaf.store, .services = &scene->services};
+    (void)snprintf(node->record.name, sizeof(node->record.name), "this");
+    node->record.id = reserve_world_join(&scene->world, "this", 2);
+    self.kind = TDM__PEER_DAEMON;
+    self.id = self.node = node->record.id;
+    TRY(tdm__rpc_create(node->loop, &self, pair_token, &node->rpc));
+    tdm__rpc_serve(node->rpc, serve, scene);
+    TRY(tdm__rpc_listen(node->rpc, scene->address, node->record.unix_address,
+                        sizeof(node->record.unix_address)));
+    (void)snprintf(node->directory, sizeof(node->directory), "%s", scene->directory);
+    memcpy(node->token, pair_token, sizeof(node->token));
+    tdm__oom_init(&node->oom, "");
+    TRY(tdm__workers_create(node->rpc, "/does/not/exist", NULL, &node->workers));
+    TRY(tdm__node_state_create(node));
+    TRY(tdm__node_actors_create(node));
+    TRY(tdm__node_groups_create(node));
+    TRY(tdm__node_peers_create(node));
+}
+
+int node_scene_open(void **state)
+{
+    struct node_scene *scene = calloc(1, sizeof(*scene));
+
+    assert_non_null(scene);
+    (void)snprintf(scene->directory, sizeof(scene->directory), "/tmp/tandem-test-XXXXXX");
+    assert_non_null(mkdtemp(scene->directory));
+    (void)snprintf(scene->address, sizeof(scene->address), "unix:%s/this", scene->directory);
+    assert_int_equal(reserve_world_open(&scene->world), 0);
+    deaf_store_open(&scene->deaf, scene->world.store);
+    tdm__services_add(&scene->services, &noting_service, scene);
+    make_node(scene);
+    far_end_open(&scene->driver, scene->world.loop, TDM__PEER_DRIVER, "driver");
+    far_end_connect(&scene->driver, scene->address);
+    *state = scene;
+    return 0;
+}
+
+/* In the order of the daemon's own end, tdm__node_stop(). */
+int node_scene_close(void **state)
+{
+    struct node_scene *scene = *state;
+
+    assert_null(scene->last);
+    scene->node.stopping = true;
+    tdm__workers_destroy(scene->node.workers);
+    tdm__node_peers_destroy(&scene->node);
+    tdm__node_actors_destroy(&scene->node);
+    tdm__node_groups_destroy(&scene->node);
+    tdm__node_state_destroy(&scene->node);
+    node_scene_settle(scene);
+    far_end_close(&scene->driver);
+    tdm__rpc_destroy(scene->node.rpc);
+    reserve_world_close(&scene->world);
+    (void)rmdir(scene->directory);
+    free(scene);
+    return 0;
+}
+
+/* ---- its actors ------------------------------------------------------------------------- */
+
+struct tdm__actor_spec *node_scene_spec(struct node_scene *scene, const char *class_name)
+{
+    static const char program[] = TDM_TEST_BUILD_DIR "/tests/still_program";
+    struct tdm__actor_spec *spec = calloc(1, sizeof(*spec));
+
+    assert_non_null(spec);
+    TRY(tdm__id_make(&spec->id));
+    spec->creator = spec->job = scene->driver.self.id;
+    (void)snprintf(spec->class_name, sizeof(spec->class_name), "%s", class_name);
+    (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
+    assert_true(sizeof(program) <= sizeof(spec->program));
+    memcpy(spec->program, program, sizeof(program));
+    spec->environment[spec->environment_count++] = strdup("LD_BIND_NOW="); /* no template */
+    return spec;
+}
+
+struct actor_entry *node_scene_add(struct node_scene *scene, enum actor_state state)
+{
+    struct actor_entry *entry =
+        tdm__actor_entry_add(&scene->node, node_scene_spec(scene, "tester"), state);
+
+    assert_non_null(entry);
+    entry->record.actor = entry->spec->id;
+    entry->record.node = scene->node.record.id;
+    return entry;
+}
+
+static bool has_arrived(void *arg)
+{
+    return ((const struct node_scene *)arg)->last != NULL;
+}
+
+struct tdm__incoming *node_scene_incoming(struct node_scene *scene, struct far_answer *answer)
+{
+    struct tdm__incoming *incoming;
+
+    far_end_ask(&scene->driver, answer, "test.own", "");
+    node_scene_run(scene, has_arrived, scene);
+    incoming = scene->last;
+    scene->last = NULL;
+    return incoming;
+}
+
+/* ---- others, and time ------------------------------------------------------------------- */
+
+void node_scene_other(struct node_scene *scene, struct far_end *other, const char *name)
+{
+    struct tdm__node_record record = {.pid = getpid()};
+    struct tdm__node_resources totals = {.name = ""};
+    struct tdm__resources resources = {.cpu = 0};
+    char address[sizeof(record.unix_address)];
+
+    far_end_open(other, scene->world.loop, TDM__PEER_DAEMON, name);
+    record.id = totals.id = other->self.id;
+    (void)snprintf(record.name, sizeof(record.name), "%s", name);
+    (void)snprintf(totals.name, sizeof(totals.name), "%s", name);
+    (void)snprintf(address, sizeof(address), "unix:%s/%s", scene->directory, name);
+    far_end_listen(other, address, record.unix_address, sizeof(record.unix_address));
+    TRY(tdm__resources_add(&resources, "CPU", 8));
+    TRY(tdm__pool_init(&totals.pool, &resources));
+    reserve_world_join_as(&scene->world, &record, &totals);
+}
+
+void node_scene_run(struct node_scene *scene, bool (*done)(void *arg), void *arg)
+{
+    far_end_run(scene->world.loop, done, arg);
+}
+
+void node_scene_settle(struct node_scene *scene)
+{
+    far_end_settle(scene->world.loop);
+}
+
+static bool is_empty(void *arg)
+{
+    const struct node_scene *scene = arg;
+
+    return scene->node.actors->all == NULL && scene->node.actors->releases == NULL;
+}
+
+void node_scene_run_out(struct node_scene *scene)
+{
+    node_scene_run(scene, is_empty, scene);
+}
