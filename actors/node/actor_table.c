@@ -22,8 +22,10 @@ struct actor_entry *tdm__actor_entry_find(struct tdm__node *node, const struct t
 const struct tombstone *tdm__tombstone_find(struct tdm__node *node, const struct tdm__id *id)
 {
     for (uint32_t i = 0; i < TOMBSTONES_MAX; i++) {
-        if (tdm__id_equal(&node->actors->tombstones[i].id, id)) {
-            return &node->actors->tombstones[i];
+        const struct tombstone *tombstone = &node->actors->tombstones[i];
+
+        if (tombstone->text != NULL && tdm__id_equal(&tombstone->id, id)) {
+            return tombstone;
         }
     }
     return NULL;

@@ -39,6 +39,15 @@ static void an_end_is_remembered_until_many_have_followed(void **state)
     assert_string_equal(tdm__tombstone_find(&scene->node, &second)->text, "the second");
 }
 
+/* The places of a table that has not filled up yet are no ends of anybody. */
+static void no_actor_has_no_end(void **state)
+{
+    struct node_scene *scene = *state;
+
+    (void)end_one(scene, "somebody");
+    assert_null(tdm__tombstone_find(&scene->node, &(struct tdm__id){{0}}));
+}
+
 /* ---- who waits for one ------------------------------------------------------------------ */
 
 static void its_end_answers_each_as_they_asked(void **state)
@@ -262,6 +271,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_SCENE_TEST(an_end_is_remembered_until_many_have_followed),
+        NODE_SCENE_TEST(no_actor_has_no_end),
         NODE_SCENE_TEST(its_end_answers_each_as_they_asked),
         NODE_SCENE_TEST(its_life_leaves_those_who_wait_for_the_end),
         NODE_SCENE_TEST(one_who_left_is_answered_to_nobody),
