@@ -109,6 +109,7 @@ void tdm__node_actors_tell_enders(struct tdm__node *node)
         *place = ender->next;
         ender->fn(ender->arg);
         free(ender);
+        place = &node->actors->enders; /* it may have had others told */
     }
 }
 

@@ -118,6 +118,7 @@ static void one_who_left_is_answered_to_nobody(void **state)
 
 struct ending {
     uint32_t told;
+    struct actor_entry *ends; /* which it ends when it is told */
 };
 
 static bool is_of_class(const struct tdm__actor_spec *spec, const void *key)
@@ -127,7 +128,12 @@ static bool is_of_class(const struct tdm__actor_spec *spec, const void *key)
 
 static void on_ended(void *arg)
 {
-    ((struct ending *)arg)->told++;
+    struct ending *ending = arg;
+
+    ending->told++;
+    if (ending->ends != NULL) {
+        tdm__actor_entry_remove(ending->ends, TDM_E_ACTOR_DIED, "with another");
+    }
 }
 
 static struct actor_entry *add_class(struct node_scene *scene, const char *class_name)
@@ -172,6 +178,25 @@ static void who_ends_several_is_told_once_with_the_last(void **state)
     assert_int_equal(ending.told, 0);
     tdm__actor_entry_remove(one, TDM_E_ACTOR_DIED, "over");
     assert_int_equal(ending.told, 1);
+}
+
+/* Who is told may end others, and so have more told, of which it knows nothing. */
+static void who_is_told_may_have_others_told(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *first = add_class(scene, "first");
+    struct ending of_first = {.ends = add_class(scene, "second")};
+    struct ending of_second = {.ends = add_class(scene, "third")};
+    struct ending of_third = {.told = 0};
+
+    end_class(scene, 'f', &of_first);
+    end_class(scene, 's', &of_second);
+    end_class(scene, 't', &of_third);
+    tdm__actor_entry_remove(first, TDM_E_ACTOR_DIED, "over");
+    assert_int_equal(of_first.told, 1);
+    assert_int_equal(of_second.told, 1);
+    assert_int_equal(of_third.told, 1);
+    assert_null(scene->node.actors->enders);
 }
 
 static bool is_told(void *arg)
@@ -277,6 +302,7 @@ int main(void)
         NODE_SCENE_TEST(one_who_left_is_answered_to_nobody),
         NODE_SCENE_TEST(who_ends_nobody_is_told_at_once),
         NODE_SCENE_TEST(who_ends_several_is_told_once_with_the_last),
+        NODE_SCENE_TEST(who_is_told_may_have_others_told),
         NODE_SCENE_TEST(nobody_is_told_while_a_place_is_on_its_way_back),
         NODE_SCENE_TEST(the_nodes_end_answers_all_who_wait),
         NODE_SCENE_TEST(only_places_of_its_own_are_grants),
