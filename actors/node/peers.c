@@ -159,7 +159,7 @@ static void on_address(void *arg, tdm_status status, const struct tdm__record *r
     struct tdm__node_record record;
     struct tdm__conn *conn = NULL;
     char id[TDM__ID_TEXT_BYTES];
-    char detail[128];
+    char detail[TDM__ERROR_DETAIL_BYTES / 2];
 
     if (forward->node->peers == NULL || forward->node->peers->ended) {
         forward_fails(forward, TDM_E_NODE_LOST, "this node is stopping");
@@ -177,11 +177,14 @@ static void on_address(void *arg, tdm_status status, const struct tdm__record *r
     if (status == TDM_OK) {
         conn = find_peer(forward->node, &record.id); /* made while the address was read */
     }
-    if (status == TDM_OK && conn == NULL) {
-        status = connect_peer(forward->node, &record, &conn);
-    }
     if (status != TDM_OK) {
         forward_fails(forward, status, tdm_error_detail());
+        return;
+    }
+    if (conn == NULL && connect_peer(forward->node, &record, &conn) != TDM_OK) {
+        (void)snprintf(detail, sizeof(detail), "node %s cannot be reached: %.400s", record.name,
+                       tdm_error_detail());
+        forward_fails(forward, TDM_E_NODE_LOST, detail);
         return;
     }
     forward_send(forward, conn, record.name);

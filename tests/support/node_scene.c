@@ -89,6 +89,13 @@ int node_scene_open(void **state)
     return 0;
 }
 
+static bool has_given_back(void *arg)
+{
+    const struct tdm__node_actors *actors = ((const struct node_scene *)arg)->node.actors;
+
+    return actors == NULL || actors->releases == NULL;
+}
+
 /* In the order of the daemon's own end, tdm__node_stop(). */
 int node_scene_close(void **state)
 {
@@ -96,6 +103,8 @@ int node_scene_close(void **state)
 
     assert_null(scene->last);
     scene->node.stopping = true;
+    node_scene_run(scene, has_given_back, scene);
+    scene->node.store = NULL; /* a daemon's store closes first */
     tdm__workers_destroy(scene->node.workers);
     tdm__node_peers_destroy(&scene->node);
     tdm__node_actors_destroy(&scene->node);
@@ -124,6 +133,7 @@ struct tdm__actor_spec *node_scene_spec(struct node_scene *scene, const char *cl
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
     assert_true(sizeof(program) <= sizeof(spec->program));
     memcpy(spec->program, program, sizeof(program));
+    (void)snprintf(spec->directory, sizeof(spec->directory), "/tmp");
     spec->environment[spec->environment_count++] = strdup("LD_BIND_NOW="); /* no template */
     return spec;
 }

@@ -1,0 +1,254 @@
+/* peers_test.c - each call to another node is answered once, however its way there ends. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "tests/support/node_scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- calls to another node -------------------------------------------------------------- */
+
+struct told {
+    uint32_t count;
+    tdm_status status;
+    char detail[512];
+};
+
+static void on_reply(void *arg, struct tdm__reply *reply)
+{
+    struct told *told = arg;
+
+    told->count++;
+    told->status = reply->status;
+    (void)snprintf(told->detail, sizeof(told->detail), "%s", reply->detail);
+}
+
+static void forward(struct node_scene *scene, const struct tdm__id *other, struct told *told)
+{
+    tdm__node_ask_about(&scene->node, other, "actor.known", other, TDM__NEVER, on_reply, told);
+}
+
+static bool is_told(void *arg)
+{
+    return ((const struct told *)arg)->count > 0;
+}
+
+static struct tdm__node_record record_of(const struct tdm__id *id)
+{
+    return (struct tdm__node_record){.id = *id};
+}
+
+static void many_at_once_share_one_connection(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told[3] = {{0}, {0}, {0}};
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    for (int i = 0; i < 3; i++) {
+        forward(scene, &other.self.id, &told[i]);
+    }
+    far_end_hold(&other, 3);
+    assert_int_equal(other.accepted_count, 1);
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(tdm__incoming_method(other.held[0]), "actor.known");
+        tdm__incoming_reply_pack(far_end_take(&other), "");
+        node_scene_run(scene, is_told, &told[i]); /* in the order asked */
+        assert_int_equal(told[i].status, TDM_OK);
+    }
+    far_end_close(&other);
+}
+
+static void a_node_that_is_not_there_is_lost(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {0};
+    struct tdm__id unknown;
+
+    assert_int_equal(tdm__id_make(&unknown), TDM_OK);
+    forward(scene, &unknown, &told);
+    node_scene_run(scene, is_told, &told);
+    assert_int_equal(told.status, TDM_E_NODE_LOST);
+    assert_non_null(strstr(told.detail, "has left the cluster"));
+}
+
+/* Its record is there for as long as its lease, but nobody listens. */
+static void so_is_one_that_refuses_the_connection(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {0};
+    struct far_end other;
+    struct tdm__id id;
+
+    node_scene_other(scene, &other, "other");
+    id = other.self.id;
+    far_end_close(&other);
+    forward(scene, &id, &told);
+    node_scene_run(scene, is_told, &told);
+    assert_int_equal(told.status, TDM_E_NODE_LOST);
+    assert_non_null(strstr(told.detail, "other"));
+}
+
+/* Nobody knows whether it is there. */
+static void one_that_was_not_found_in_time_is_not_lost(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {0};
+    struct far_end other;
+    char key[TDM__STORE_KEY_BYTES];
+
+    node_scene_other(scene, &other, "other");
+    scene->deaf.deaf_to = tdm__store_key("node", &other.self.id, key);
+    scene->deaf.deaf_reads = 1;
+    forward(scene, &other.self.id, &told);
+    node_scene_run(scene, is_told, &told);
+    assert_int_equal(told.status, TDM_E_TIMEOUT);
+    node_scene_settle(scene);
+    assert_int_equal(other.asked_count, 0);
+    far_end_close(&other);
+}
+
+static void the_end_of_the_connection_answers_what_waits_over_it(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told[2] = {{0}, {0}};
+    struct told anew = {0};
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    forward(scene, &other.self.id, &told[0]);
+    forward(scene, &other.self.id, &told[1]);
+    far_end_hold(&other, 2);
+    far_end_cut(&other);
+    for (int i = 0; i < 2; i++) {
+        node_scene_run(scene, is_told, &told[i]);
+        assert_int_equal(told[i].status, TDM_E_NODE_LOST);
+        assert_non_null(strstr(told[i].detail, "node other is lost"));
+        tdm__incoming_fail(far_end_take(&other), TDM_E_CANCELED, "goes nowhere");
+    }
+    forward(scene, &other.self.id, &anew);
+    far_end_hold(&other, 1);
+    assert_int_equal(other.accepted_count, 2);
+    tdm__incoming_fail(far_end_take(&other), TDM_E_STATE, "its own words");
+    node_scene_run(scene, is_told, &anew);
+    assert_int_equal(anew.status, TDM_E_STATE);
+    assert_string_equal(anew.detail, "its own words");
+    assert_int_equal(told[0].count + told[1].count, 2);
+    far_end_close(&other);
+}
+
+/* ---- looks at who is there -------------------------------------------------------------- */
+
+static void a_lost_one_is_told_of_once(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {0};
+    struct far_end other;
+    struct tdm__node_record nodes[2];
+
+    node_scene_other(scene, &other, "other");
+    nodes[0] = record_of(&scene->node.record.id);
+    nodes[1] = record_of(&other.self.id);
+    forward(scene, &other.self.id, &told);
+    far_end_hold(&other, 1);
+    assert_false(tdm__node_peers_check(&scene->node, nodes, 2));
+    node_scene_settle(scene);
+    assert_int_equal(told.count, 0);
+    assert_true(tdm__node_peers_check(&scene->node, nodes, 1));
+    node_scene_run(scene, is_told, &told);
+    assert_int_equal(told.status, TDM_E_NODE_LOST);
+    assert_false(tdm__node_peers_check(&scene->node, nodes, 1));
+    assert_false(tdm__node_peers_check(&scene->node, nodes, 2)); /* it is back */
+    far_end_close(&other);
+}
+
+/* What it made may be younger than the list; what was made to it is as old as its record. */
+static void one_that_no_look_has_seen_keeps_what_it_made(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {0};
+    struct tdm__node_record self = record_of(&scene->node.record.id);
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    far_end_connect(&other, scene->address);
+    assert_int_equal(far_end_call(&other, "actor.list", ""), TDM_OK);
+    forward(scene, &other.self.id, &told);
+    far_end_hold(&other, 1);
+    assert_false(tdm__node_peers_check(&scene->node, &self, 1));
+    node_scene_run(scene, is_told, &told);
+    assert_int_equal(told.status, TDM_E_NODE_LOST);
+    assert_int_equal(far_end_call(&other, "actor.list", ""), TDM_OK);
+    far_end_close(&other);
+}
+
+static bool is_cut(void *arg)
+{
+    return ((const struct far_end *)arg)->conn == NULL;
+}
+
+static void a_lost_one_loses_what_it_made(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_end other;
+    struct tdm__node_record nodes[2];
+
+    node_scene_other(scene, &other, "other");
+    far_end_connect(&other, scene->address);
+    assert_int_equal(far_end_call(&other, "actor.list", ""), TDM_OK);
+    nodes[0] = record_of(&scene->node.record.id);
+    nodes[1] = record_of(&other.self.id);
+    assert_false(tdm__node_peers_check(&scene->node, nodes, 2));
+    assert_true(tdm__node_peers_check(&scene->node, nodes, 1));
+    node_scene_run(scene, is_cut, &other);
+    assert_int_equal(far_end_call(&scene->driver, "actor.list", ""), TDM_OK); /* no daemon */
+    far_end_close(&other);
+}
+
+/* ---- the end ---------------------------------------------------------------------------- */
+
+static void the_nodes_end_answers_what_is_under_way(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told sent = {0};
+    struct told looked_up = {0};
+    struct tdm__id unknown;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    assert_int_equal(tdm__id_make(&unknown), TDM_OK);
+    forward(scene, &other.self.id, &sent);
+    far_end_hold(&other, 1);
+    forward(scene, &unknown, &looked_up);
+    tdm__node_peers_destroy(&scene->node);
+    assert_int_equal(sent.status, TDM_E_NODE_LOST);
+    assert_string_equal(sent.detail, "this node is stopping");
+    assert_int_equal(looked_up.status, TDM_E_NODE_LOST);
+    tdm__incoming_reply_pack(far_end_take(&other), "");
+    node_scene_settle(scene);
+    assert_int_equal(sent.count + looked_up.count, 2);
+    far_end_close(&other);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_SCENE_TEST(many_at_once_share_one_connection),
+        NODE_SCENE_TEST(a_node_that_is_not_there_is_lost),
+        NODE_SCENE_TEST(so_is_one_that_refuses_the_connection),
+        NODE_SCENE_TEST(one_that_was_not_found_in_time_is_not_lost),
+        NODE_SCENE_TEST(the_end_of_the_connection_answers_what_waits_over_it),
+        NODE_SCENE_TEST(a_lost_one_is_told_of_once),
+        NODE_SCENE_TEST(one_that_no_look_has_seen_keeps_what_it_made),
+        NODE_SCENE_TEST(a_lost_one_loses_what_it_made),
+        NODE_SCENE_TEST(the_nodes_end_answers_what_is_under_way),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
