@@ -44,16 +44,23 @@ struct forward {
     void *arg;
 };
 
-static void forward_free(struct forward *forward)
+/* One that came while the node ends is in no list. */
+static void forward_unlist(const struct forward *forward)
 {
-    struct forward **place =
-        forward->node->peers == NULL ? NULL : &forward->node->peers->forwards;
+    struct forward **place = &forward->node->peers->forwards;
 
-    while (place != NULL && *place != forward) {
+    while (*place != NULL && *place != forward) {
         place = &(*place)->next;
     }
-    if (place != NULL) {
+    if (*place != NULL) {
         *place = forward->next;
+    }
+}
+
+static void forward_free(struct forward *forward)
+{
+    if (forward->node->peers != NULL) {
+        forward_unlist(forward);
     }
     free(forward->bytes);
     free(forward);

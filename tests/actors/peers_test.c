@@ -18,20 +18,29 @@ struct told {
     uint32_t count;
     tdm_status status;
     char detail[512];
+    struct node_scene *scene;    /* asks again when it is told; NULL: does not */
+    const struct tdm__id *other; /* this one */
 };
 
-static void on_reply(void *arg, struct tdm__reply *reply)
-{
-    struct told *told = arg;
-
-    told->count++;
-    told->status = reply->status;
-    (void)snprintf(told->detail, sizeof(told->detail), "%s", reply->detail);
-}
+static void on_reply(void *arg, struct tdm__reply *reply);
 
 static void forward(struct node_scene *scene, const struct tdm__id *other, struct told *told)
 {
     tdm__node_ask_about(&scene->node, other, "actor.known", other, TDM__NEVER, on_reply, told);
+}
+
+static void on_reply(void *arg, struct tdm__reply *reply)
+{
+    struct told *told = arg;
+    struct node_scene *scene = told->scene;
+
+    told->count++;
+    told->status = reply->status;
+    (void)snprintf(told->detail, sizeof(told->detail), "%s", reply->detail);
+    if (scene != NULL) {
+        told->scene = NULL;
+        forward(scene, told->other, told);
+    }
 }
 
 static bool is_told(void *arg)
@@ -236,6 +245,28 @@ static void the_nodes_end_answers_what_is_under_way(void **state)
     far_end_close(&other);
 }
 
+/* As one does that then asks the actor's home. */
+static void who_asks_again_then_is_told_at_once(void **state)
+{
+    struct node_scene *scene = *state;
+    struct told told = {.scene = scene};
+    struct told waits = {0};
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    told.other = &other.self.id;
+    forward(scene, &other.self.id, &told);
+    forward(scene, &other.self.id, &waits);
+    far_end_hold(&other, 2);
+    tdm__node_peers_destroy(&scene->node);
+    assert_int_equal(told.count, 2);
+    assert_int_equal(told.status, TDM_E_NODE_LOST);
+    assert_int_equal(waits.count, 1);
+    node_scene_settle(scene);
+    assert_int_equal(other.asked_count, 2);
+    far_end_close(&other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -248,6 +279,7 @@ int main(void)
         NODE_SCENE_TEST(one_that_no_look_has_seen_keeps_what_it_made),
         NODE_SCENE_TEST(a_lost_one_loses_what_it_made),
         NODE_SCENE_TEST(the_nodes_end_answers_what_is_under_way),
+        NODE_SCENE_TEST(who_asks_again_then_is_told_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
