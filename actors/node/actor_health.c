@@ -38,11 +38,15 @@ static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming *inc
     return status;
 }
 
+static struct actor_entry *find_entry(const struct ping *ping)
+{
+    return ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
+}
+
 /* NULL when it has ended, or ends, or lives in another process by now. */
 static struct actor_entry *pinged_entry(const struct ping *ping)
 {
-    struct actor_entry *entry =
-        ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
+    struct actor_entry *entry = find_entry(ping);
 
     return entry != NULL && entry->incarnation == ping->incarnation &&
                    entry->state == ACTOR_ALIVE
@@ -64,15 +68,16 @@ static void answer_dead(const struct ping *ping)
 static void on_asked(void *arg, struct tdm__reply *reply)
 {
     struct ping *ping = arg;
-    struct actor_entry *entry = pinged_entry(ping);
+    struct actor_entry *entry = find_entry(ping);
+    bool has_answered = reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT;
 
-    if (entry != NULL && reply->status != TDM_E_CLOSED && reply->status != TDM_E_TIMEOUT) {
-        tdm__actor_entry_answer_described(entry, ping->incoming);
-    } else if (ping->node->actors != NULL &&
-               (entry = tdm__actor_entry_find(ping->node, &ping->actor)) != NULL) {
-        tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, ping->incoming);
-    } else {
+    if (entry == NULL) {
         answer_dead(ping);
+    } else if (entry->state == ACTOR_ALIVE &&
+               (has_answered || entry->incarnation != ping->incarnation)) {
+        tdm__actor_entry_answer_described(entry, ping->incoming);
+    } else {
+        tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, ping->incoming);
     }
     free(ping);
 }

@@ -102,6 +102,12 @@ void far_end_connect(struct far_end *end, const char *address)
     tdm__conn_on_closed(end->conn, on_closed, end);
 }
 
+void far_end_adopt(struct far_end *end, int fd)
+{
+    assert_int_equal(tdm__rpc_adopt(end->rpc, fd, false, &end->conn), TDM_OK);
+    tdm__conn_on_closed(end->conn, on_closed, end);
+}
+
 static void find_any(void *arg, struct tdm__conn *conn)
 {
     *(struct tdm__conn **)arg = conn;

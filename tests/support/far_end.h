@@ -34,6 +34,7 @@ void far_end_close(struct far_end *end);
 void far_end_listen(struct far_end *end, const char *address, char *bound_out,
                     size_t bound_bytes);
 void far_end_connect(struct far_end *end, const char *address);
+void far_end_adopt(struct far_end *end, int fd); /* a line that the other side serves */
 /* Ends every connection, either side's. */
 void far_end_cut(struct far_end *end);
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -105,7 +106,9 @@ int node_scene_close(void **state)
     scene->node.stopping = true;
     node_scene_run(scene, has_given_back, scene);
     scene->node.store = NULL; /* a daemon's store closes first */
-    tdm__workers_destroy(scene->node.workers);
+    if (scene->node.workers != NULL) {
+        tdm__workers_destroy(scene->node.workers);
+    }
     tdm__node_peers_destroy(&scene->node);
     tdm__node_actors_destroy(&scene->node);
     tdm__node_groups_destroy(&scene->node);
@@ -147,6 +150,51 @@ struct actor_entry *node_scene_add(struct node_scene *scene, enum actor_state st
     entry->record.actor = entry->spec->id;
     entry->record.node = scene->node.record.id;
     return entry;
+}
+
+void node_scene_start(struct actor_entry *entry)
+{
+    tdm__actor_entry_start(entry);
+    assert_int_equal(entry->state, ACTOR_STARTING);
+    assert_non_null(entry->worker);
+    assert_true(entry->worker->pid > 0);
+}
+
+static bool is_open(void *arg)
+{
+    return tdm__conn_is_open(((const struct far_end *)arg)->conn);
+}
+
+static void on_line_closed(void *arg, struct tdm__conn *conn, tdm_status reason,
+                           const char *detail)
+{
+    (void)conn;
+    (void)reason;
+    (void)detail;
+    ((struct tdm__worker_process *)arg)->conn = NULL;
+}
+
+/* The program itself says nothing over the line that it was given. */
+void node_scene_play(struct node_scene *scene, struct actor_entry *entry,
+                     struct far_end *worker)
+{
+    int line[2];
+
+    far_end_open(worker, scene->world.loop, TDM__PEER_WORKER, "worker");
+    worker->self.id = entry->spec->id;
+    tdm__rpc_set_identity(worker->rpc, &worker->self);
+    tdm__conn_on_closed(entry->worker->conn, NULL, NULL);
+    tdm__conn_close(entry->worker->conn);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, line), 0);
+    TRY(tdm__rpc_adopt(scene->node.rpc, line[0], true, &entry->worker->conn));
+    tdm__conn_on_closed(entry->worker->conn, on_line_closed, entry->worker);
+    far_end_adopt(worker, line[1]);
+    node_scene_run(scene, is_open, worker);
+}
+
+void node_scene_construct(struct actor_entry *entry)
+{
+    tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_OK, "", "unix:/nowhere", NULL);
 }
 
 static bool has_arrived(void *arg)

@@ -34,6 +34,13 @@ int node_scene_close(void **state);
 struct tdm__actor_spec *node_scene_spec(struct node_scene *scene, const char *class_name);
 /* An entry of such a one, without a place. */
 struct actor_entry *node_scene_add(struct node_scene *scene, enum actor_state state);
+/* Its process is there, or the test fails. */
+void node_scene_start(struct actor_entry *entry);
+/* From now on the test is at the other end of its process's line. */
+void node_scene_play(struct node_scene *scene, struct actor_entry *entry,
+                     struct far_end *worker);
+/* It says that it has been constructed. */
+void node_scene_construct(struct actor_entry *entry);
 /* A call that came to the node and that the test owns: of the driver, with `answer`. */
 struct tdm__incoming *node_scene_incoming(struct node_scene *scene, struct far_answer *answer);
 
