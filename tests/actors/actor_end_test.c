@@ -1,0 +1,328 @@
+/* actor_end_test.c - the end of an actor's process: what it takes along, and what comes next.
+ */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "actors/bootstrap.h"
+#include "actors/objects/objects.h"
+#include "tests/support/node_scene.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- one with a process ----------------------------------------------------------------- */
+
+static struct actor_entry *start_one(struct node_scene *scene)
+{
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+
+    node_scene_start(entry);
+    return entry;
+}
+
+/* As an accident would. */
+static void shoot(const struct actor_entry *entry)
+{
+    assert_int_equal(kill(entry->worker->pid, SIGKILL), 0);
+}
+
+static bool has_no_process(void *arg)
+{
+    return ((const struct actor_entry *)arg)->worker == NULL;
+}
+
+static void expect_end(struct node_scene *scene, const struct tdm__id *actor, const char *words)
+{
+    const struct tombstone *tombstone;
+
+    node_scene_run_out(scene);
+    tombstone = tdm__tombstone_find(&scene->node, actor);
+    assert_non_null(tombstone);
+    assert_int_equal(tombstone->status, TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(tombstone->text, words));
+}
+
+static bool says(struct tdm__incoming *incoming, const char *method)
+{
+    assert_string_equal(tdm__incoming_method(incoming), method);
+    return true;
+}
+
+/* What it was asked over its line: does it come to the calls that it has been sent? */
+static bool is_drained(struct far_end *worker)
+{
+    struct tdm__incoming *incoming;
+    int drains;
+
+    far_end_hold(worker, 1);
+    incoming = far_end_take(worker);
+    assert_true(says(incoming, "worker.exit"));
+    assert_int_equal(tdm__incoming_unpack(incoming, "?", &drains), TDM_OK);
+    tdm__incoming_reply_pack(incoming, "");
+    return drains != 0;
+}
+
+/* ---- again ------------------------------------------------------------------------------ */
+
+/* Crashes soon after the start make the next one wait; one that lived for long is forgiven. */
+static void quick_ends_are_counted_until_one_was_not(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+
+    entry->spec->max_restarts = -1;
+    entry->quick_ends = 7;
+    entry->pid = entry->worker->pid;
+    shoot(entry);
+    node_scene_run(scene, has_no_process, entry);
+    assert_int_equal(entry->state, ACTOR_RESTARTING); /* for seconds */
+    assert_int_equal(entry->quick_ends, 8);
+    assert_int_equal(entry->incarnation, 1);
+    assert_int_equal(entry->pid, 0);
+    node_scene_start(entry);
+    entry->started_ms -= 60 * 1000;
+    shoot(entry);
+    node_scene_run(scene, has_no_process, entry);
+    assert_int_equal(entry->quick_ends, 0);
+    assert_int_equal(entry->incarnation, 2);
+}
+
+static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+
+    entry->spec->max_restarts = -1;
+    entry->quick_ends = 20;
+    shoot(entry);
+    node_scene_run(scene, has_no_process, entry);
+    assert_non_null(entry->timer); /* ten seconds from now */
+    tdm__actor_entry_end(entry, true);
+    expect_end(scene, &id, "ended while it was restarted");
+}
+
+static bool has_started_anew(void *arg)
+{
+    const struct actor_entry *entry = arg;
+
+    return entry->state == ACTOR_STARTING && entry->incarnation == 1 && entry->worker != NULL;
+}
+
+/* Others may have taken its place by now: it looks for one as if it were new. */
+static void a_lost_place_is_given_back_before_the_next_life(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+
+    entry->spec->max_restarts = 1;
+    entry->place_is_lost = true;
+    tdm__actor_entry_kill_process(entry);
+    node_scene_run(scene, has_no_process, entry);
+    assert_int_equal(entry->state, ACTOR_WAITING);
+    assert_false(entry->place_is_lost);
+    assert_non_null(scene->node.actors->releases);
+    node_scene_run(scene, has_started_anew, entry);
+    assert_null(scene->node.actors->releases);
+    assert_true(tdm__id_equal(&entry->record.node, &scene->node.record.id));
+}
+
+static void no_life_follows_while_the_node_stops(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+
+    entry->spec->max_restarts = -1;
+    scene->node.stopping = true;
+    shoot(entry);
+    expect_end(scene, &id, "signal 9");
+}
+
+/* ---- what goes with it ------------------------------------------------------------------ */
+
+static struct actor_entry *add_child(struct node_scene *scene, const struct actor_entry *of)
+{
+    struct actor_entry *child = node_scene_add(scene, ACTOR_WAITING);
+
+    child->spec->creator = of->spec->id;
+    return child;
+}
+
+static void what_it_made_ends_but_for_the_detached(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id child = add_child(scene, entry)->spec->id;
+    struct actor_entry *detached = add_child(scene, entry);
+    struct actor_entry *owed = add_child(scene, entry);
+    struct tdm__id owed_id = owed->spec->id;
+
+    detached->spec->detached = owed->spec->detached = true;
+    detached->spec->awaits_arguments = false;
+    owed->spec->awaits_arguments = true; /* and gets none any more */
+    entry->spec->max_restarts = 1;       /* also where another life follows */
+    shoot(entry);
+    node_scene_run(scene, has_no_process, entry);
+    assert_non_null(tdm__tombstone_find(&scene->node, &child));
+    assert_non_null(tdm__tombstone_find(&scene->node, &owed_id));
+    assert_ptr_equal(tdm__actor_entry_find(&scene->node, &detached->spec->id), detached);
+}
+
+static void make_socket(const struct node_scene *scene, const char *format,
+                        const struct tdm__id *id, char path[128])
+{
+    char text[TDM__ID_TEXT_BYTES];
+    int fd;
+
+    (void)tdm__id_text(id, text);
+    (void)snprintf(path, 128, "%s/%c-%.16s", scene->directory, format[0], text);
+    fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    (void)close(fd);
+}
+
+static void services_and_sockets_are_rid_of_it_once(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+    char calls[128];
+    char objects[128];
+
+    make_socket(scene, TDM__WORKER_SOCKET, &id, calls);
+    make_socket(scene, TDM__OWNER_SOCKET, &id, objects);
+    shoot(entry);
+    node_scene_run_out(scene);
+    assert_int_equal(access(calls, F_OK), -1);
+    assert_int_equal(access(objects, F_OK), -1);
+    assert_int_equal(scene->gone_count, 1);
+    assert_true(tdm__id_equal(&scene->gone_ids[0], &id));
+}
+
+/* ---- wanted ends ------------------------------------------------------------------------ */
+
+static void it_is_asked_once_and_killed_by_who_insists(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+    struct far_end worker;
+
+    node_scene_play(scene, entry, &worker);
+    node_scene_construct(entry);
+    tdm__actor_entry_end(entry, false);
+    tdm__actor_entry_end(entry, false);
+    assert_false(is_drained(&worker));
+    node_scene_settle(scene);
+    assert_int_equal(worker.asked_count, 1);
+    assert_int_equal(entry->state, ACTOR_ENDING);
+    entry->spec->max_restarts = -1;
+    tdm__actor_entry_kill_process(entry); /* is for those that live */
+    assert_false(entry->killed_here);
+    tdm__actor_entry_end(entry, true);
+    expect_end(scene, &id, "signal 9");
+    far_end_close(&worker);
+}
+
+/* Its line has closed: it cannot be asked. */
+static void who_cannot_be_asked_is_killed(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+    struct far_end worker;
+
+    node_scene_play(scene, entry, &worker);
+    far_end_cut(&worker);
+    node_scene_settle(scene);
+    assert_null(entry->worker->conn);
+    tdm__actor_entry_end(entry, false);
+    expect_end(scene, &id, "signal 9");
+    far_end_close(&worker);
+}
+
+static void who_does_not_leave_in_time_is_killed(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+
+    entry->state = ACTOR_ENDING;
+    tdm__actor_entry_leaves_soon(entry, 1);
+    expect_end(scene, &id, "signal 9");
+}
+
+static void one_released_early_ends_when_it_has_been_constructed(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+    struct far_end worker;
+
+    node_scene_play(scene, entry, &worker);
+    tdm__actor_entry_release(entry);
+    node_scene_settle(scene);
+    assert_int_equal(entry->state, ACTOR_STARTING);
+    assert_int_equal(worker.asked_count, 0);
+    node_scene_construct(entry);
+    assert_true(is_drained(&worker));
+    tdm__actor_entry_end(entry, true);
+    expect_end(scene, &id, "its last handle is gone");
+    far_end_close(&worker);
+}
+
+static void one_released_without_a_place_never_gets_one(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
+    struct tdm__id id = entry->spec->id;
+
+    tdm__actor_entry_release(entry);
+    expect_end(scene, &id, "its last handle was gone before it had a place");
+}
+
+static void an_own_exit_is_for_those_that_live(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *waiting = node_scene_add(scene, ACTOR_WAITING);
+    struct actor_entry *entry = start_one(scene);
+    struct tdm__id id = entry->spec->id;
+
+    tdm__actor_entry_exits(waiting);
+    assert_int_equal(waiting->state, ACTOR_WAITING);
+    tdm__actor_entry_exits(entry);
+    assert_int_equal(entry->state, ACTOR_ENDING);
+    tdm__actor_entry_end(waiting, true);
+    entry->spec->max_restarts = -1; /* it is wanted all the same */
+    shoot(entry);
+    expect_end(scene, &id, "of its own will");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_SCENE_TEST(quick_ends_are_counted_until_one_was_not),
+        NODE_SCENE_TEST(a_timer_of_the_last_life_does_not_touch_the_next),
+        NODE_SCENE_TEST(a_lost_place_is_given_back_before_the_next_life),
+        NODE_SCENE_TEST(no_life_follows_while_the_node_stops),
+        NODE_SCENE_TEST(what_it_made_ends_but_for_the_detached),
+        NODE_SCENE_TEST(services_and_sockets_are_rid_of_it_once),
+        NODE_SCENE_TEST(it_is_asked_once_and_killed_by_who_insists),
+        NODE_SCENE_TEST(who_cannot_be_asked_is_killed),
+        NODE_SCENE_TEST(who_does_not_leave_in_time_is_killed),
+        NODE_SCENE_TEST(one_released_early_ends_when_it_has_been_constructed),
+        NODE_SCENE_TEST(one_released_without_a_place_never_gets_one),
+        NODE_SCENE_TEST(an_own_exit_is_for_those_that_live),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,183 @@
+/* actor_start_test.c - what a process is started with, and what its first words change. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/process/family.h"
+#include "tests/support/node_scene.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- its devices ------------------------------------------------------------------------ */
+
+/* What a process with these GPUs reads in CUDA_VISIBLE_DEVICES, where the daemon reads
+ * `visible`. */
+static void expect_devices(struct node_scene *scene, const char *visible,
+                           const uint32_t *indices, uint32_t count, const char *expected)
+{
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    char text[512];
+
+    if (visible == NULL) {
+        (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    } else {
+        (void)setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    }
+    entry->record.grant.gpus_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        entry->record.grant.gpu_indices[i] = indices[i];
+    }
+    node_scene_start(entry);
+    assert_true(
+        tdm__family_variable(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text, sizeof(text)));
+    assert_string_equal(text, expected);
+    (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    tdm__actor_entry_end(entry, true);
+    node_scene_run_out(scene);
+}
+
+static void it_sees_the_devices_that_it_was_given(void **state)
+{
+    const uint32_t two[] = {1, 0};
+    const uint32_t far[] = {0, 5};
+
+    expect_devices(*state, NULL, two, 2, "1,0");
+    expect_devices(*state, NULL, NULL, 0, ""); /* none, and not all */
+    expect_devices(*state, "GPU-77,GPU-3f2a", two, 2, "GPU-3f2a,GPU-77");
+    expect_devices(*state, "GPU-77,GPU-3f2a", NULL, 0, "");
+    expect_devices(*state, "7,", far, 2, "7,5"); /* the list does not go so far */
+    expect_devices(*state, "", two, 1, "1");
+}
+
+static void it_may_keep_what_its_node_sees(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    char text[64];
+
+    (void)setenv("CUDA_VISIBLE_DEVICES", "GPU-77,GPU-3f2a", 1);
+    entry->spec->keep_visible_devices = true;
+    node_scene_start(entry);
+    (void)unsetenv("CUDA_VISIBLE_DEVICES");
+    assert_true(
+        tdm__family_variable(entry->worker->pid, "CUDA_VISIBLE_DEVICES", text, sizeof(text)));
+    assert_string_equal(text, "GPU-77,GPU-3f2a");
+}
+
+/* ---- no start --------------------------------------------------------------------------- */
+
+static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct far_answer life;
+    struct far_answer end;
+
+    (void)snprintf(entry->spec->program, sizeof(entry->spec->program), "/does/not/exist");
+    entry->spec->max_restarts = -1; /* another try would go no better */
+    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &life));
+    tdm__actor_entry_wait(entry, WAITS_FOR_END, node_scene_incoming(scene, &end));
+    tdm__actor_entry_start(entry);
+    node_scene_run_out(scene); /* its place is free again */
+    assert_int_equal(far_end_wait(&scene->driver, &life), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(life.detail, "cannot be started on node this"));
+    assert_non_null(strstr(life.detail, "/does/not/exist"));
+    assert_int_equal(far_end_wait(&scene->driver, &end), TDM_OK);
+    far_answer_free(&end);
+}
+
+/* ---- its first words -------------------------------------------------------------------- */
+
+static void a_start_forgets_the_life_before(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
+
+    entry->incarnation = 2;
+    entry->killed_here = entry->ping_pending = true;
+    (void)snprintf(entry->failure, sizeof(entry->failure), "of the life before");
+    node_scene_start(entry);
+    assert_false(entry->killed_here);
+    assert_false(entry->ping_pending);
+    assert_string_equal(entry->failure, "");
+}
+
+static void who_waits_for_its_life_reads_where_it_is(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    char node[TDM__ID_TEXT_BYTES];
+    struct far_answer answer;
+    const tdm_value *value;
+
+    entry->incarnation = 4;
+    entry->record.grant.gpus_count = 1;
+    entry->record.grant.gpu_indices[0] = 6;
+    node_scene_start(entry);
+    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
+    tdm__actor_entry_constructed(entry, 4711, TDM_OK, "", "unix:/here", NULL);
+    assert_int_equal(entry->state, ACTOR_ALIVE);
+    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
+    value = far_answer_value(&answer);
+    assert_int_equal(tdm_value_count(value), 6);
+    assert_int_equal(tdm_value_int(tdm_value_at(value, 0), 0), 4711);
+    assert_string_equal(tdm_value_string(tdm_value_at(value, 1), ""),
+                        tdm__id_text(&scene->node.record.id, node));
+    assert_int_equal(tdm_value_int(tdm_value_at(tdm_value_at(value, 2), 0), -1), 6);
+    assert_string_equal(tdm_value_string(tdm_value_at(value, 3), ""), "unix:/here");
+    assert_int_equal(tdm_value_kind_of(tdm_value_at(value, 4)), TDM_NIL);
+    assert_int_equal(tdm_value_uint(tdm_value_at(value, 5), 0), 4);
+    far_answer_free(&answer);
+}
+
+/* It was asked to leave while it was made. */
+static void one_that_ends_does_not_come_to_life(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+
+    node_scene_start(entry);
+    tdm__actor_entry_end(entry, false);
+    node_scene_construct(entry);
+    assert_int_equal(entry->state, ACTOR_ENDING);
+}
+
+static void a_constructor_that_fails_is_told_with_the_end(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct far_answer answer;
+
+    entry->spec->max_restarts = -1;
+    node_scene_start(entry);
+    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
+    tdm__actor_entry_constructed(entry, entry->worker->pid, TDM_E_INVAL, "no such model", NULL,
+                                 NULL);
+    node_scene_settle(scene);
+    assert_int_equal(answer.count, 0); /* its process may say more until it has ended */
+    assert_int_equal(kill(entry->worker->pid, SIGKILL), 0);
+    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_E_ACTOR_DIED);
+    assert_non_null(strstr(answer.detail, "no such model"));
+    node_scene_run_out(scene); /* and is not made again */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_SCENE_TEST(it_sees_the_devices_that_it_was_given),
+        NODE_SCENE_TEST(it_may_keep_what_its_node_sees),
+        NODE_SCENE_TEST(one_that_cannot_start_is_over_for_all_who_wait),
+        NODE_SCENE_TEST(a_start_forgets_the_life_before),
+        NODE_SCENE_TEST(who_waits_for_its_life_reads_where_it_is),
+        NODE_SCENE_TEST(one_that_ends_does_not_come_to_life),
+        NODE_SCENE_TEST(a_constructor_that_fails_is_told_with_the_end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
