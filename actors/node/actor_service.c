@@ -197,8 +197,9 @@ static void serve_constructed(struct tdm__node *node, struct tdm__incoming *inco
     const char *unix_address;
     const char *tcp_address;
 
-    if (entry == NULL || tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
-        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no actor of this node");
+    if (entry == NULL || entry->worker == NULL ||
+        tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
+        tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no process of an actor of this node");
         return;
     }
     if (tdm__incoming_unpack(incoming, "isss", &status, &detail, &unix_address, &tcp_address) !=
