@@ -1,0 +1,500 @@
+/* actor_questions_test.c - a question about an actor is answered once, wherever that is by
+ * then. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
+#include "scheduler/attempt.h"
+#include "tests/support/node_scene.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* ---- questions -------------------------------------------------------------------------- */
+
+static void ask_by(struct far_end *end, struct far_answer *answer, const char *method,
+                   const struct tdm__id *actor)
+{
+    far_end_ask(end, answer, method, "b?", (const void *)actor->bytes, sizeof(actor->bytes), 0);
+}
+
+static void ask(struct node_scene *scene, struct far_answer *answer, const char *method,
+                const struct tdm__id *actor)
+{
+    ask_by(&scene->driver, answer, method, actor);
+}
+
+static void expect_failure(struct node_scene *scene, struct far_answer *answer,
+                           tdm_status status, const char *words)
+{
+    assert_int_equal(far_end_wait(&scene->driver, answer), status);
+    assert_non_null(strstr(answer->detail, words));
+}
+
+static void expect_nothing(struct node_scene *scene, struct far_answer *answer)
+{
+    assert_int_equal(far_end_wait(&scene->driver, answer), TDM_OK);
+    assert_int_equal(tdm_value_count(far_answer_value(answer)), 0);
+    far_answer_free(answer);
+}
+
+static struct tdm__id new_id(void)
+{
+    struct tdm__id id;
+
+    assert_int_equal(tdm__id_make(&id), TDM_OK);
+    return id;
+}
+
+/* ---- of the dead ------------------------------------------------------------------------ */
+
+static void who_knows_no_more_than_that_it_is_gone_says_so(void **state)
+{
+    struct node_scene *scene = *state;
+    struct tdm__id id = new_id();
+    struct far_answer answer;
+
+    ask(scene, &answer, "actor.fate", &id);
+    expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "how is no longer known");
+    ask(scene, &answer, "actor.why", &id);
+    expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "how is no longer known");
+    ask(scene, &answer, "actor.kill", &id); /* it is what was wanted */
+    expect_nothing(scene, &answer);
+    ask(scene, &answer, "actor.release", &id);
+    expect_nothing(scene, &answer);
+}
+
+static void the_dead_are_told_of_but_cannot_be_killed_again(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_WAITING);
+    struct tdm__id id = entry->spec->id;
+    struct far_answer answer;
+
+    tdm__actor_entry_remove(entry, TDM_E_NODE_LOST, "with its node");
+    ask(scene, &answer, "actor.await", &id);
+    expect_failure(scene, &answer, TDM_E_NODE_LOST, "with its node");
+    ask(scene, &answer, "actor.kill", &id);
+    expect_nothing(scene, &answer);
+    ask(scene, &answer, "actor.release", &id);
+    expect_nothing(scene, &answer);
+}
+
+/* ---- of those that are not here yet ----------------------------------------------------- */
+
+static bool holds_early(void *arg)
+{
+    const struct node_scene *scene = arg;
+
+    return scene->node.actors->early != NULL;
+}
+
+/* Handles may be faster than the actors they are of. */
+static void early_questions_wait_each_for_its_actor(void **state)
+{
+    struct node_scene *scene = *state;
+    struct tdm__actor_spec *spec = node_scene_spec(scene, "tester");
+    struct tdm__id unknown = new_id();
+    struct far_answer of_spec;
+    struct far_answer of_unknown;
+    struct actor_entry *entry;
+
+    ask(scene, &of_unknown, "actor.await", &unknown);
+    ask(scene, &of_spec, "actor.await", &spec->id);
+    node_scene_run(scene, holds_early, scene);
+    node_scene_settle(scene);
+    entry = tdm__actor_entry_add(&scene->node, spec, ACTOR_STARTING);
+    node_scene_start(entry);
+    tdm__node_early_questions(&scene->node, 0); /* long before their time is over */
+    assert_non_null(scene->node.actors->early); /* of the other */
+    assert_null(scene->node.actors->early->next);
+    assert_non_null(entry->waiters);
+    node_scene_construct(entry);
+    assert_int_equal(far_end_wait(&scene->driver, &of_spec), TDM_OK);
+    assert_int_equal(of_unknown.count, 0);
+    tdm__node_early_questions(&scene->node, TDM__NEVER);
+    expect_failure(scene, &of_unknown, TDM_E_ACTOR_DIED, "how is no longer known");
+    assert_null(scene->node.actors->early);
+    far_answer_free(&of_spec);
+}
+
+static void an_early_question_goes_where_the_actor_is_made(void **state)
+{
+    struct node_scene *scene = *state;
+    struct tdm__id unknown = new_id();
+    struct far_answer answer;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    far_end_ask(&scene->driver, &answer, "actor.await", "b?b", (const void *)unknown.bytes,
+                sizeof(unknown.bytes), 0, (const void *)other.self.id.bytes,
+                sizeof(other.self.id.bytes));
+    far_end_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.await");
+    tdm__incoming_fail(far_end_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "its last words");
+    far_end_close(&other);
+}
+
+static void one_that_ends_while_it_is_waited_for_answers_with_that(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
+    struct tdm__id id = entry->spec->id;
+    struct far_answer await;
+    struct far_answer fate;
+    struct far_answer killed;
+
+    ask(scene, &await, "actor.await", &id);
+    ask(scene, &fate, "actor.fate", &id);
+    node_scene_settle(scene);
+    assert_int_equal(await.count + fate.count, 0);
+    ask(scene, &killed, "actor.kill", &id);
+    expect_failure(scene, &await, TDM_E_ACTOR_DIED, "ended while it was restarted");
+    expect_failure(scene, &fate, TDM_E_ACTOR_DIED, "ended while it was restarted");
+    expect_nothing(scene, &killed);
+    node_scene_run_out(scene);
+}
+
+static void why_says_what_it_waits_for(void **state)
+{
+    static const struct {
+        enum actor_state state;
+        const char *waits_for;
+        const char *why;
+    } rows[] = {
+        {ACTOR_PLACING, "", "it waits for a place"},
+        {ACTOR_WAITING, "it waits: no GPU is free", "it waits: no GPU is free"},
+        {ACTOR_STARTING, "", "its constructor has not returned"},
+        {ACTOR_ALIVE, "", "it lives"},
+        {ACTOR_RESTARTING, "", "it died and is being restarted"},
+        {ACTOR_ENDING, "", "it is ending"},
+    };
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_PLACING);
+    struct far_answer answer;
+
+    for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        entry->state = rows[i].state;
+        (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s", rows[i].waits_for);
+        ask(scene, &answer, "actor.why", &entry->spec->id);
+        assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
+        assert_string_equal(tdm_value_string(tdm_value_at(far_answer_value(&answer), 0), ""),
+                            rows[i].why);
+        far_answer_free(&answer);
+    }
+    entry->state = ACTOR_WAITING;
+}
+
+/* ---- who counts the handles ------------------------------------------------------------- */
+
+static void only_who_counts_the_handles_releases_it(void **state)
+{
+    struct node_scene *scene = *state;
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    const struct tdm__id *id = &entry->spec->id;
+    struct far_answer answer;
+    struct far_end ends[2]; /* another driver, a daemon */
+
+    for (int i = 0; i < 2; i++) {
+        far_end_open(&ends[i], scene->world.loop, i == 0 ? TDM__PEER_DRIVER : TDM__PEER_DAEMON,
+                     "another");
+        far_end_connect(&ends[i], scene->address);
+        ask_by(&ends[i], &answer, "actor.release", id);
+        assert_int_equal(far_end_wait(&ends[i], &answer), TDM_OK);
+        far_answer_free(&answer);
+        assert_int_equal(entry->released, i == 1);
+        far_end_close(&ends[i]);
+    }
+    entry->released = false;
+    entry->spec->detached = true;
+    ask(scene, &answer, "actor.release", id);
+    expect_nothing(scene, &answer);
+    assert_false(entry->released);
+    entry->spec->detached = false;
+    ask(scene, &answer, "actor.release", id);
+    expect_nothing(scene, &answer);
+    assert_true(entry->released);
+}
+
+/* ---- elsewhere -------------------------------------------------------------------------- */
+
+static struct actor_entry *add_remote(struct node_scene *scene, const struct far_end *other)
+{
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_REMOTE);
+
+    entry->record.node = other->self.id;
+    return entry;
+}
+
+static void lose_question(struct far_end *other, const char *method)
+{
+    far_end_hold(other, 1);
+    assert_string_equal(tdm__incoming_method(other->held[0]), method);
+    tdm__incoming_fail(far_end_take(other), TDM_E_NODE_LOST,
+                       "node other is lost: its way ended");
+}
+
+/* It is made anew here: who asked is answered by that life. */
+static void one_that_outlives_its_node_answers_later(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct actor_entry *entry;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    entry->spec->max_restarts = 1;
+    ask(scene, &answer, "actor.fate", &entry->spec->id);
+    lose_question(&other, "actor.fate");
+    node_scene_settle(scene);
+    assert_int_equal(answer.count, 0);
+    entry->incarnation = 1;
+    node_scene_start(entry);
+    node_scene_construct(entry);
+    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
+    assert_int_equal(tdm_value_uint(tdm_value_at(far_answer_value(&answer), 5), 0), 1);
+    far_answer_free(&answer);
+    far_end_close(&other);
+}
+
+static void one_that_does_not_is_lost_with_it(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct actor_entry *entry;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    ask(scene, &answer, "actor.await", &entry->spec->id);
+    lose_question(&other, "actor.await");
+    expect_failure(scene, &answer, TDM_E_NODE_LOST, "node other is lost");
+    far_end_close(&other);
+}
+
+/* It must not come back, wherever it is: the kill is this node's from then on. */
+static void a_kill_that_its_node_did_not_hear_is_kept(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct actor_entry *entry;
+    struct tdm__id id;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    entry = add_remote(scene, &other);
+    id = entry->spec->id;
+    entry->spec->max_restarts = -1;
+    ask(scene, &answer, "actor.kill", &id);
+    lose_question(&other, "actor.kill");
+    far_end_hold(&other, 1); /* and again */
+    assert_true(entry->unwanted);
+    assert_false(tdm__actor_entry_outlives_node(entry));
+    assert_int_equal(answer.count, 0);
+    tdm__incoming_reply_pack(far_end_take(&other), "");
+    expect_nothing(scene, &answer);
+    assert_non_null(tdm__tombstone_find(&scene->node, &id));
+    far_end_close(&other);
+}
+
+/* ---- by the store ----------------------------------------------------------------------- */
+
+struct put {
+    struct tdm__actor_record record;
+    bool done;
+};
+
+static tdm_status put_body(void *arg, struct tdm__txn *txn)
+{
+    return tdm__actor_record_put(txn, &((struct put *)arg)->record);
+}
+
+static void on_put(void *arg, tdm_status status, const char *detail)
+{
+    (void)detail;
+    assert_int_equal(status, TDM_OK);
+    ((struct put *)arg)->done = true;
+}
+
+static bool is_put(void *arg)
+{
+    return ((const struct put *)arg)->done;
+}
+
+/* What the store has of an actor that this node does not know. */
+static struct tdm__id put_record(struct node_scene *scene, const struct tdm__id *node,
+                                 const struct tdm__id *home, const char *name_key)
+{
+    struct put put = {.record = {.actor = new_id(),
+                                 .node = *node,
+                                 .home = *home,
+                                 .returns = true,
+                                 .class_name = "tester"}};
+    char key[TDM__STORE_KEY_BYTES];
+    const char *patterns[] = {tdm__store_key("actor", &put.record.actor, key), name_key};
+
+    (void)snprintf(put.record.name_key, sizeof(put.record.name_key), "%s", name_key);
+    assert_int_equal(tdm__attempt_run(scene->world.loop, scene->world.store, patterns,
+                                      name_key[0] == '\0' ? 1 : 2,
+                                      tdm__deadline_in(FAR_END_WAIT_MS), put_body, on_put,
+                                      &put),
+                     TDM_OK);
+    node_scene_run(scene, is_put, &put);
+    return put.record.actor;
+}
+
+static void the_home_of_one_whose_node_is_lost_is_asked_once(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct far_end other;
+    struct far_end home;
+    struct tdm__id id;
+
+    node_scene_other(scene, &other, "other");
+    node_scene_other(scene, &home, "home");
+    id = put_record(scene, &other.self.id, &home.self.id, "");
+    ask(scene, &answer, "actor.fate", &id);
+    lose_question(&other, "actor.fate");
+    lose_question(&home, "actor.fate");
+    expect_failure(scene, &answer, TDM_E_NODE_LOST, "is lost");
+    node_scene_settle(scene);
+    assert_int_equal(other.asked_count + home.asked_count, 2);
+    far_end_close(&other);
+    far_end_close(&home);
+}
+
+/* By the store it is here, but nobody has started it yet. */
+static void one_on_its_way_here_is_waited_for(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct tdm__id id;
+
+    id = put_record(scene, &scene->node.record.id, &scene->node.record.id, "");
+    ask(scene, &answer, "actor.fate", &id);
+    node_scene_run(scene, holds_early, scene);
+    tdm__node_early_questions(&scene->node, TDM__NEVER);
+    expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "how is no longer known");
+}
+
+/* ---- by name ---------------------------------------------------------------------------- */
+
+static void find(struct node_scene *scene, struct far_answer *answer, const char *name)
+{
+    far_end_ask(&scene->driver, answer, "actor.find", "ss", "mine", name);
+}
+
+static void a_name_is_one_that_an_actor_can_have(void **state)
+{
+    struct node_scene *scene = *state;
+    char name[TDM__ACTOR_NAME_BYTES + 1];
+    struct far_answer answer;
+
+    memset(name, 'n', sizeof(name));
+    name[TDM__ACTOR_NAME_BYTES] = '\0';
+    find(scene, &answer, name);
+    expect_failure(scene, &answer, TDM_E_INVAL, "a name of an actor has 1 to");
+    name[TDM__ACTOR_NAME_BYTES - 1] = '\0';
+    find(scene, &answer, name);
+    expect_failure(scene, &answer, TDM_E_NOT_FOUND, "no actor is called nnn");
+    find(scene, &answer, NULL);
+    expect_failure(scene, &answer, TDM_E_INVAL, "a name of an actor has 1 to");
+}
+
+/* Who had the name ends while its node is asked: the name is as good as free. */
+static void a_name_whose_actor_ends_meanwhile_is_nobodys(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    (void)put_record(scene, &other.self.id, &scene->node.record.id, "name/mine/judge");
+    find(scene, &answer, "judge");
+    far_end_hold(&other, 1);
+    assert_string_equal(tdm__incoming_method(other.held[0]), "actor.await");
+    tdm__incoming_fail(far_end_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    expect_failure(scene, &answer, TDM_E_NOT_FOUND,
+                   "no actor is called judge in name space mine any more: its last words");
+    far_end_close(&other);
+}
+
+static struct actor_entry *add_named(struct node_scene *scene, struct far_answer *answer)
+{
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_PLACING);
+
+    (void)snprintf(entry->spec->name, sizeof(entry->spec->name), "judge");
+    entry->spec->get_if_exists = true;
+    tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, answer));
+    return entry;
+}
+
+/* An entry that wanted to have the name, or whoever has it. */
+static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+    struct actor_entry *entry;
+    struct far_end other;
+
+    node_scene_other(scene, &other, "other");
+    (void)put_record(scene, &other.self.id, &scene->node.record.id, "name/mine/judge");
+    entry = add_named(scene, &answer);
+    tdm__actor_entry_give_holder(entry);
+    far_end_hold(&other, 1);
+    tdm__incoming_fail(far_end_take(&other), TDM_E_ACTOR_DIED, "its last words");
+    node_scene_settle(scene);
+    assert_int_equal(entry->state, ACTOR_WAITING);
+    assert_int_equal(answer.count, 0);
+    tdm__actor_entry_give_holder(entry);
+    far_end_hold(&other, 1);
+    tdm__incoming_reply_pack(far_end_take(&other), "");
+    assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
+    assert_string_equal(tdm_value_string(tdm_value_at(far_answer_value(&answer), 1), ""),
+                        "tester");
+    assert_null(scene->node.actors->all);
+    far_answer_free(&answer);
+    far_end_close(&other);
+}
+
+static void one_unwanted_meanwhile_is_given_nobody(void **state)
+{
+    struct node_scene *scene = *state;
+    struct far_answer answer;
+
+    tdm__actor_entry_give_holder(add_named(scene, &answer));
+    tdm__actor_entry_end(scene->node.actors->all, true);
+    expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "no actor is called judge");
+    assert_null(scene->node.actors->all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        NODE_SCENE_TEST(who_knows_no_more_than_that_it_is_gone_says_so),
+        NODE_SCENE_TEST(the_dead_are_told_of_but_cannot_be_killed_again),
+        NODE_SCENE_TEST(early_questions_wait_each_for_its_actor),
+        NODE_SCENE_TEST(an_early_question_goes_where_the_actor_is_made),
+        NODE_SCENE_TEST(one_that_ends_while_it_is_waited_for_answers_with_that),
+        NODE_SCENE_TEST(why_says_what_it_waits_for),
+        NODE_SCENE_TEST(only_who_counts_the_handles_releases_it),
+        NODE_SCENE_TEST(one_that_outlives_its_node_answers_later),
+        NODE_SCENE_TEST(one_that_does_not_is_lost_with_it),
+        NODE_SCENE_TEST(a_kill_that_its_node_did_not_hear_is_kept),
+        NODE_SCENE_TEST(the_home_of_one_whose_node_is_lost_is_asked_once),
+        NODE_SCENE_TEST(one_on_its_way_here_is_waited_for),
+        NODE_SCENE_TEST(a_name_is_one_that_an_actor_can_have),
+        NODE_SCENE_TEST(a_name_whose_actor_ends_meanwhile_is_nobodys),
+        NODE_SCENE_TEST(who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends),
+        NODE_SCENE_TEST(one_unwanted_meanwhile_is_given_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
