@@ -73,15 +73,6 @@ void far_end_open(struct far_end *end, struct tdm__loop *loop, enum tdm__peer_ki
     tdm__rpc_on_accepted(end->rpc, on_accepted, end);
 }
 
-void far_end_close(struct far_end *end)
-{
-    while (end->held_count > 0) {
-        tdm__incoming_fail(far_end_take(end), TDM_E_CANCELED, "the test is over");
-    }
-    tdm__rpc_destroy(end->rpc);
-    end->rpc = NULL;
-}
-
 void far_end_listen(struct far_end *end, const char *address, char *bound_out,
                     size_t bound_bytes)
 {
@@ -124,6 +115,16 @@ void far_end_cut(struct far_end *end)
             tdm__conn_close(conn);
         }
     } while (conn != NULL);
+}
+
+void far_end_close(struct far_end *end)
+{
+    far_end_cut(end);
+    while (end->held_count > 0) {
+        tdm__incoming_fail(far_end_take(end), TDM_E_CANCELED, "goes nowhere");
+    }
+    tdm__rpc_destroy(end->rpc);
+    end->rpc = NULL;
 }
 
 /* ---- calls that leave ------------------------------------------------------------------- */

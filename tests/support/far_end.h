@@ -29,7 +29,7 @@ struct far_answer {
 /* With a new id and no node. */
 void far_end_open(struct far_end *end, struct tdm__loop *loop, enum tdm__peer_kind kind,
                   const char *name);
-/* What is held fails.  The loop should run once more before its own end. */
+/* As when the process ends: what is held is not answered. */
 void far_end_close(struct far_end *end);
 void far_end_listen(struct far_end *end, const char *address, char *bound_out,
                     size_t bound_bytes);
