@@ -215,6 +215,17 @@ static void on_hold(void *arg, struct tdm__reply *reply)
     tdm__links_pump(runtime);
 }
 
+/* Where the connection has ended on_owner_closed() says what became of it, now or soon. */
+static tdm_status ask_hold(struct tdm__shared *shared)
+{
+    tdm_status status = TDM_OK;
+
+    if (shared->owner->conn != NULL) {
+        status = ask_owner(shared, "object.hold", on_hold);
+    }
+    return status == TDM_E_CLOSED ? TDM_OK : status;
+}
+
 tdm_status tdm__borrow(struct tdm__objects *objects, const struct tdm__id *id,
                        const struct owner_address *address, tdm_ref **ref_out)
 {
@@ -230,7 +241,7 @@ tdm_status tdm__borrow(struct tdm__objects *objects, const struct tdm__id *id,
         if (status == TDM_OK) {
             shared->owner = owner;
             TAILQ_INSERT_TAIL(&owner->borrowed, shared, of_owner);
-            status = owner->conn == NULL ? TDM_OK : ask_owner(shared, "object.hold", on_hold);
+            status = ask_hold(shared);
         }
         if (status != TDM_OK) {
             tdm_ref_release(ref);

@@ -191,7 +191,7 @@ static void an_owner_that_is_gone_loses_what_has_not_come(void **state)
     assert_true(TAILQ_EMPTY(&loaned.scene->objects->owners));
 }
 
-static void an_owner_that_is_gone_settles_its_holds(void **state)
+static void with_its_owner_a_hold_is_settled(void **state)
 {
     struct loaned loaned;
 
@@ -202,6 +202,27 @@ static void an_owner_that_is_gone_settles_its_holds(void **state)
     expect_failure(&loaned, TDM_E_OWNER_DIED, "has gone");
     assert_true(tdm__shared_is_settled(loaned.ref->shared));
     tdm_ref_release(loaned.ref);
+}
+
+/* It has ended, and that is about to be told. */
+static void so_is_what_is_opened_before_its_end_was_told(void **state)
+{
+    struct loaned loaned;
+    struct tdm__id other;
+    tdm_ref *late;
+
+    borrow(&loaned, *state);
+    acknowledge(&loaned);
+    TRY(tdm__id_make(&other));
+    tdm__conn_close(loaned.ref->shared->owner->conn);
+    TRY(object_scene_open_reference(*state, &loaned.owner, &other, &late));
+    expect_failure(&loaned, TDM_E_OWNER_DIED, "has gone");
+    assert_int_equal(late->status, TDM_E_OWNER_DIED);
+    assert_true(tdm__shared_is_settled(late->shared));
+    tdm_ref_release(late);
+    tdm_ref_release(loaned.ref);
+    assert_true(TAILQ_EMPTY(&loaned.scene->objects->owners));
+    far_end_close(&loaned.owner);
 }
 
 static void one_that_does_not_listen_is_gone_at_once(void **state)
@@ -391,7 +412,8 @@ int main(void)
         OBJECT_SCENE_TEST(a_value_is_asked_for_once),
         OBJECT_SCENE_TEST(an_answer_that_is_no_value_is_a_failure),
         OBJECT_SCENE_TEST(an_owner_that_is_gone_loses_what_has_not_come),
-        OBJECT_SCENE_TEST(an_owner_that_is_gone_settles_its_holds),
+        OBJECT_SCENE_TEST(with_its_owner_a_hold_is_settled),
+        OBJECT_SCENE_TEST(so_is_what_is_opened_before_its_end_was_told),
         OBJECT_SCENE_TEST(one_that_does_not_listen_is_gone_at_once),
         OBJECT_SCENE_TEST(its_daemon_says_how_an_actor_ended),
         OBJECT_SCENE_TEST(who_let_go_meanwhile_is_told_nothing),
