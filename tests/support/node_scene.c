@@ -30,6 +30,10 @@ static void serve(void *arg, struct tdm__incoming *incoming)
         tdm__node_actors_serve(&scene->node, incoming);
     } else if (strncmp(method, "group.", strlen("group.")) == 0) {
         tdm__node_groups_serve(&scene->node, incoming);
+    } else if (strncmp(method, "state.", strlen("state.")) == 0) {
+        tdm__state_service.serve(&scene->node, incoming);
+    } else if (strncmp(method, "node.", strlen("node.")) == 0) {
+        tdm__node_service.serve(&scene->node, incoming);
     } else {
         assert_null(scene->last);
         scene->last = incoming;

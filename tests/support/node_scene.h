@@ -8,8 +8,8 @@
 #include "tests/support/far_end.h"
 #include "tests/support/reserve_world.h"
 
-/* All on one loop.  The store is in memory; the node serves "actor…" and "group…" itself, and
- * hands all else to the test. */
+/* All on one loop.  The store is in memory; the node serves "actor…", "group…", "node…" and
+ * "state…" itself, and hands all else to the test. */
 struct node_scene {
     struct reserve_world world;
     struct deaf_store deaf; /* the node's way to the store */
