@@ -102,24 +102,34 @@ static void gathering_fails(struct gathering *gathering, tdm_status status)
     free(gathering);
 }
 
+static void add_rows(struct gathering *gathering, const tdm_value *part)
+{
+    const tdm_value *rows;
+    uint64_t silent;
+    uint64_t left_out;
+
+    if (tdm_unpack(part, "vuu", &rows, &silent, &left_out) != TDM_OK ||
+        tdm_value_kind_of(rows) != TDM_ARRAY) {
+        gathering->missing++;
+        return;
+    }
+    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
+        tdm_write_value(gathering->rows, tdm_value_at(rows, i));
+        gathering->rows_count++;
+    }
+    gathering->silent += silent;
+    gathering->left_out += left_out;
+}
+
 static void add_part(struct gathering *gathering, struct tdm_bytes packed)
 {
     tdm_document *document;
-    const tdm_value *part;
-    const tdm_value *rows;
 
     if (tdm_document_parse(packed, &document) != TDM_OK) {
         gathering->missing++;
         return;
     }
-    part = tdm_document_root(document);
-    rows = tdm_value_at(part, 0);
-    for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
-        tdm_write_value(gathering->rows, tdm_value_at(rows, i));
-        gathering->rows_count++;
-    }
-    gathering->silent += tdm_value_uint(tdm_value_at(part, 1), 0);
-    gathering->left_out += tdm_value_uint(tdm_value_at(part, 2), 0);
+    add_rows(gathering, tdm_document_root(document));
     tdm_document_destroy(document);
 }
 
@@ -266,12 +276,14 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
         gathering_fails(gathering, status);
         return;
     }
-    tdm_write_array(writer, 1); /* a part, of which nothing is missing */
+    tdm_write_array(writer, 3); /* a part, of which nothing is missing */
     if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
         tdm__state_write_groups(writer, records, records_count);
     } else {
         tdm__state_write_nodes(writer, records, records_count);
     }
+    tdm_write_uint(writer, 0);
+    tdm_write_uint(writer, 0);
     add_part(gathering, tdm_writer_bytes(writer));
     tdm_writer_destroy(writer);
     answer(gathering);
