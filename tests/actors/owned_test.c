@@ -168,6 +168,7 @@ static void those_who_ask_early_are_answered_in_their_order(void **state)
     keep_promise(ref);
     expect_seven(&borrower, &answers[0]);
     expect_seven(&borrower, &answers[1]);
+    assert_true(answers[0].order < answers[1].order);
     ask(&borrower, &later, "object.get", &id);
     expect_seven(&borrower, &later);
     tdm_ref_release(ref);

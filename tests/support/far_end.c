@@ -131,9 +131,11 @@ void far_end_close(struct far_end *end)
 
 static void on_answer(void *arg, struct tdm__reply *reply)
 {
+    static uint32_t total;
     struct far_answer *answer = arg;
 
     answer->count++;
+    answer->order = ++total;
     answer->status = reply->status;
     (void)snprintf(answer->detail, sizeof(answer->detail), "%s", reply->detail);
     if (reply->status == TDM_OK) {

@@ -21,6 +21,7 @@ struct far_end {
 /* What came of a call; cleared by far_end_ask(). */
 struct far_answer {
     uint32_t count; /* 1, or it came twice */
+    uint32_t order; /* among all answers of the program */
     tdm_status status;
     char detail[512];
     tdm_document *document; /* owned; NULL for a failure */
