@@ -202,6 +202,12 @@ static tdm_status check_begin(const struct tdm__version_record *record,
                          tdm__id_text(&request->update, text));
     }
     TDM_TRY(check_members(request));
+    if (record->epoch < request->epoch) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "the record is lost, or an older one: epoch %" PRIu64
+                         " was heard of, it is at %" PRIu64,
+                         request->epoch, record->epoch);
+    }
     if (request->base != record->version) {
         return tdm__fail(TDM_E_CONFLICT,
                          "the base is version %" PRIu64 ", committed is version %" PRIu64,
@@ -591,6 +597,99 @@ static tdm_status forget(struct tdm__version_record *record,
     return TDM_OK;
 }
 
+/* ---- restore ---------------------------------------------------------------------------- */
+
+/* What no source can have heard. */
+static tdm_status check_heard(const struct tdm__version_request *request)
+{
+    bool committed = request->proposal == TDM__UPDATE_COMMITTED;
+
+    TDM_TRY(check_members(request));
+    if (tdm__id_is_none(&request->update) || tdm__id_is_none(&request->source.actor) ||
+        request->epoch == 0 || request->update_version < request->version ||
+        (!committed && request->proposal != TDM__UPDATE_ABORTED) ||
+        committed != (request->update_version == request->version)) {
+        return tdm__fail(TDM_E_INVAL,
+                         "nothing to restore: epoch %" PRIu64 ", version %" PRIu64
+                         ", committed %" PRIu64 ", %s",
+                         request->epoch, request->update_version, request->version,
+                         tdm__update_outcome_name(request->proposal));
+    }
+    return TDM_OK;
+}
+
+/* Only over nothing, or over this source's own word, where that is older. */
+static tdm_status check_older(const struct tdm__version_record *record,
+                              const struct tdm__version_request *request)
+{
+    const struct tdm__update *update = &record->update;
+    char text[MEMBER_TEXT_BYTES];
+
+    if (tdm__id_is_none(&update->id)) {
+        return TDM_OK;
+    }
+    if (!member_equal(&update->source, &request->source)) {
+        return tdm__fail(TDM_E_CONFLICT, "epoch %" PRIu64 " was begun by %s: it has the record",
+                         update->epoch, member_text(&update->source, text));
+    }
+    if (record->epoch >= request->epoch || record->version > request->version ||
+        record->version_highest > request->update_version) {
+        return tdm__fail(TDM_E_CONFLICT,
+                         "the record is at epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
+                         ": epoch %" PRIu64 ", version %" PRIu64 " of %" PRIu64
+                         " are not restored over it",
+                         record->epoch, record->version, record->version_highest,
+                         request->epoch, request->version, request->update_version);
+    }
+    return TDM_OK;
+}
+
+static void list_restored(struct tdm__update *update,
+                          const struct tdm__version_request *request)
+{
+    bool committed = request->proposal == TDM__UPDATE_COMMITTED;
+    enum tdm__member_phase phase = TDM__MEMBER_STAGING;
+
+    if (committed) {
+        phase = request->settled ? TDM__MEMBER_FLIPPED : TDM__MEMBER_PREPARED;
+    }
+    for (uint32_t i = 0; i < request->members_count; i++) {
+        update->members[i].who = request->members[i];
+        update->members[i].phase = phase;
+        update->members[i].voted = committed;
+        update->members[i].hash = committed ? request->hash : (struct tdm__hash){0, 0};
+    }
+    update->members_count = request->members_count;
+}
+
+/* The record as its source has heard it last. */
+static tdm_status restore(struct tdm__version_record *record,
+                          const struct tdm__version_request *request, bool *changed)
+{
+    if (is_latest(record, &request->update) && record->update.outcome == request->proposal) {
+        return TDM_OK; /* asked again */
+    }
+    TDM_TRY(check_heard(request));
+    TDM_TRY(check_older(record, request));
+    *record = (struct tdm__version_record){.epoch = request->epoch,
+                                           .version_highest = request->update_version,
+                                           .version = request->version,
+                                           .hash = request->hash};
+    record->update = (struct tdm__update){.id = request->update,
+                                          .epoch = request->epoch,
+                                          .version = request->update_version,
+                                          .base = request->base,
+                                          .source = request->source,
+                                          .outcome = request->proposal,
+                                          .reason = request->proposal == TDM__UPDATE_ABORTED
+                                                        ? TDM__UPDATE_PROPOSED
+                                                        : TDM__UPDATE_NO_REASON};
+    list_restored(&record->update, request);
+    bury(&record->update, request, changed);
+    *changed = true;
+    return TDM_OK;
+}
+
 tdm_status tdm__version_apply(struct tdm__version_record *record,
                               const struct tdm__version_request *request, bool *changed_out)
 {
@@ -614,6 +713,8 @@ tdm_status tdm__version_apply(struct tdm__version_record *record,
         return join(record, request, changed_out);
     case TDM__VERSION_FORGET:
         return forget(record, request, changed_out);
+    case TDM__VERSION_RESTORE:
+        return restore(record, request, changed_out);
     }
     return tdm__fail(TDM_E_INVAL, "no such step: %d", (int)request->kind);
 }

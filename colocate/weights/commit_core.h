@@ -89,7 +89,8 @@ enum tdm__version_request_kind {
     TDM__VERSION_DEAD,
     TDM__VERSION_LOST,
     TDM__VERSION_JOIN,
-    TDM__VERSION_FORGET
+    TDM__VERSION_FORGET,
+    TDM__VERSION_RESTORE
 };
 
 /* One step asked for.  Every one may be repeated after a lost answer: the second time changes
@@ -97,29 +98,36 @@ enum tdm__version_request_kind {
 struct tdm__version_request {
     enum tdm__version_request_kind kind;
     struct tdm__id update; /* all but READ, LOST and JOIN; begin: made by the source, new;
-                              FORGET: the latest */
+                              FORGET, RESTORE: the latest */
 
-    /* BEGIN: the record's update then tells epoch and version. */
-    uint64_t base;          /* must be the committed version */
+    /* BEGIN: the record's update then tells epoch and version.  RESTORE: as the source has
+     * heard them, of its latest update. */
+    uint64_t epoch;         /* BEGIN: the record's must not be lower; 0 if none is known */
+    uint64_t base;          /* BEGIN: must be the committed version */
     uint64_t version_floor; /* the version will be higher than this; 0 usually */
     struct tdm__member source;
     const struct tdm__member *members; /* borrowed */
     uint32_t members_count;
 
-    /* PREPARED, FLIPPED, JOIN: who; PREPARED, JOIN: what it holds. */
+    /* PREPARED, FLIPPED, JOIN: who; PREPARED, JOIN: what it holds; RESTORE: the committed
+     * version's. */
     struct tdm__member member;
     struct tdm__hash hash;
 
     /* DECIDE: COMMITTED or ABORTED; the stored outcome is tdm__version_outcome() of the record
-     * afterwards, whatever was proposed. */
+     * afterwards, whatever was proposed.  RESTORE: the outcome. */
     enum tdm__update_outcome proposal;
 
-    /* BEGIN, DECIDE, DEAD, LOST: members known to be dead, which means fenced; those that the
-     * update does not list are passed over. */
+    /* RESTORE */
+    uint64_t update_version;
+    bool settled; /* all members have flipped */
+
+    /* BEGIN, DECIDE, DEAD, LOST, RESTORE: members known to be dead, which means fenced; those
+     * that the update does not list are passed over. */
     const struct tdm__member *dead; /* borrowed */
     uint32_t dead_count;
 
-    uint64_t version; /* LOST, JOIN: must be the committed version */
+    uint64_t version; /* LOST, JOIN: must be the committed version; RESTORE: it was */
 };
 
 /* Applies `request`.  On failure the record may be half changed: work on a copy that is thrown

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ATTEMPT_MS = 2000, PAUSE_MS = 20 };
+enum { ATTEMPT_MS = 2000, PAUSE_MS = 20, REQUEST_VALUES = 16 };
 
 /* ---- a request as a value --------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static void write_members(tdm_writer *writer, const struct tdm__member *members,
 static void write_request(tdm_writer *writer, const char *model,
                           const struct tdm__version_request *request)
 {
-    tdm_write_array(writer, 13);
+    tdm_write_array(writer, REQUEST_VALUES);
     tdm_write_string(writer, model);
     tdm_write_uint(writer, (uint64_t)request->kind);
     tdm_write_bytes(writer, request->update.bytes, sizeof(request->update.bytes));
@@ -48,6 +48,9 @@ static void write_request(tdm_writer *writer, const char *model,
     tdm_write_uint(writer, (uint64_t)request->proposal);
     write_members(writer, request->dead, request->dead_count);
     tdm_write_uint(writer, request->version);
+    tdm_write_uint(writer, request->epoch);
+    tdm_write_uint(writer, request->update_version);
+    tdm_write_bool(writer, request->settled);
 }
 
 static tdm_status read_id(const tdm_value *value, struct tdm__id *id)
@@ -105,7 +108,7 @@ static tdm_status read_request(const tdm_value *value, struct asked *asked)
     uint64_t proposal = tdm_value_uint(tdm_value_at(value, 10), UINT64_MAX);
 
     asked->model = tdm_value_string(tdm_value_at(value, 0), "");
-    if (tdm_value_count(value) != 13 || kind > TDM__VERSION_FORGET ||
+    if (tdm_value_count(value) != REQUEST_VALUES || kind > TDM__VERSION_RESTORE ||
         proposal > TDM__UPDATE_ABORTED) {
         return tdm__fail(TDM_E_PROTOCOL, "version.ask with %u values, kind %llu, proposal %llu",
                          tdm_value_count(value), (unsigned long long)kind,
@@ -123,6 +126,9 @@ static tdm_status read_request(const tdm_value *value, struct asked *asked)
     request->hash.low = tdm_value_uint(tdm_value_at(value, 9), 0);
     TDM_TRY(read_members(tdm_value_at(value, 11), &asked->dead, &request->dead_count));
     request->version = tdm_value_uint(tdm_value_at(value, 12), 0);
+    request->epoch = tdm_value_uint(tdm_value_at(value, 13), 0);
+    request->update_version = tdm_value_uint(tdm_value_at(value, 14), 0);
+    request->settled = tdm_value_bool(tdm_value_at(value, 15), 0) != 0;
     request->members = asked->members;
     request->dead = asked->dead;
     return TDM_OK;
@@ -162,9 +168,9 @@ static void on_record(void *arg, tdm_status status, const char *detail,
 
         tdm__step("daemon.version_stored");
         update = find_update(record, &question->update);
-        tdm__incoming_reply_pack(question->incoming, "uuuu?", record->version, update.epoch,
-                                 update.version, (uint64_t)update.outcome,
-                                 record->lost ? 1 : 0);
+        tdm__incoming_reply_pack(question->incoming, "uuuu?uu", record->version, update.epoch,
+                                 update.version, (uint64_t)update.outcome, record->lost ? 1 : 0,
+                                 record->hash.high, record->hash.low);
     }
     free(question);
 }
@@ -237,8 +243,9 @@ static tdm_status read_answer(const tdm_value *value, struct tdm__version_answer
     uint64_t outcome;
     int lost;
 
-    TDM_TRY(tdm_unpack(value, "uuuu?", &answer->version, &answer->epoch,
-                       &answer->update_version, &outcome, &lost));
+    TDM_TRY(tdm_unpack(value, "uuuu?uu", &answer->version, &answer->epoch,
+                       &answer->update_version, &outcome, &lost, &answer->hash.high,
+                       &answer->hash.low));
     answer->outcome = (enum tdm__update_outcome)outcome;
     answer->lost = lost != 0;
     return TDM_OK;

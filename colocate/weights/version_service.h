@@ -11,9 +11,12 @@
 /* Workers and drivers have no connection to the store: their daemon asks for them.
  *
  *   method       arguments                                        reply
- *   version.ask  model s, kind u, update b, base u, floor u,      version u, epoch u, version
- * of source, [member …], member, hash high u, low u,  the update u, its outcome u, proposal u,
- * [dead …], version u                  lost ? (a member is (actor b, incarnation u)) */
+ *   version.ask  model s, kind u, update b, base u, floor u,      version u, epoch u,
+ *                source, [member …], member, hash high u, low u,  version of the update u,
+ *                proposal u, [dead …], version u, epoch u,        its outcome u, lost ?,
+ *                version of the update u, settled ?               hash high u, low u
+ *
+ * A member is (actor b, incarnation u). */
 extern const struct tdm__service_ops tdm__version_service;
 
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,
@@ -26,6 +29,7 @@ struct tdm__version_answer {
     uint64_t update_version;
     enum tdm__update_outcome outcome; /* of the update asked about; 0: not remembered */
     bool lost;
+    struct tdm__hash hash; /* of the committed version */
 };
 
 /* Asks this process's daemon, and again after an answer that leaves the outcome open, until the

@@ -194,6 +194,17 @@ static uint32_t count_believed(const struct search *search)
     return count;
 }
 
+/* States in which the record is about to be restored. */
+static uint32_t count_restoring(const struct search *search)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < search->walk.seen; i++) {
+        count += state_of(search, i)->driver.todo == DRIVER_RESTORES;
+    }
+    return count;
+}
+
 static void check(struct update_limits limits, uint32_t states_min)
 {
     static const char *const ways[UPDATE_WAYS] = {"names", "copy", "donate"};
@@ -212,16 +223,18 @@ static void check(struct update_limits limits, uint32_t states_min)
         check_ways(&search);
         printf(
             "%s, engines %d, updates wanted %d, crashes %d, lost answers %d, repeated messages "
-            "%d, wrong bytes %d, deadlines %d: %u states (%u joining, %u with journals), %llu "
-            "steps, %lld ms\n",
+            "%d, wrong bytes %d, deadlines %d, losses of all data %d: %u states (%u joining, "
+            "%u "
+            "with journals, %u restored), %llu steps, %lld ms\n",
             ways[way], limits.members, limits.updates, limits.crashes, limits.losses,
-            limits.repeats, limits.tears, limits.hurries, search.walk.seen,
-            count_joiners(&search), count_believed(&search),
+            limits.repeats, limits.tears, limits.hurries, limits.wipes, search.walk.seen,
+            count_joiners(&search), count_believed(&search), count_restoring(&search),
             (unsigned long long)search.walk.transitions,
             (long long)(tdm__clock_ms() - begin_ms));
         assert_true(search.walk.seen >= states_min);
         assert_true(limits.crashes == 0 || count_joiners(&search) > 0);
-        assert_true(limits.crashes + limits.tears == 0 ||
+        assert_true((limits.wipes > 0) == (count_restoring(&search) > 0));
+        assert_true(limits.crashes == 0 ||
                     (count_believed(&search) > 0) == (limits.way != UPDATE_BY_NAME));
         close_search(&search);
     }
@@ -252,6 +265,26 @@ static void a_crash_with_any_other_mishap_does_no_harm(void **state)
     check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .tears = 1}, 30000);
     check((struct update_limits){.members = 2, .updates = 1, .crashes = 1, .hurries = 1},
           50000);
+}
+
+static void a_store_that_loses_its_data_does_no_harm(void **state)
+{
+    (void)state;
+    check((struct update_limits){.members = 2, .updates = 2, .wipes = 1}, 900);
+    check((struct update_limits){.members = 2, .updates = 1, .wipes = 2}, 1800);
+    check((struct update_limits){.members = 3, .updates = 1, .wipes = 1}, 1300);
+}
+
+static void a_store_that_loses_its_data_and_any_other_mishap_do_no_harm(void **state)
+{
+    (void)state;
+    check((struct update_limits){.members = 2, .updates = 1, .wipes = 1, .crashes = 1}, 100000);
+    check((struct update_limits){.members = 2, .updates = 1, .wipes = 1, .losses = 2}, 2000);
+    check((struct update_limits){.members = 2, .updates = 1, .wipes = 2, .repeats = 1}, 40000);
+    check(
+        (struct update_limits){
+            .members = 2, .updates = 1, .wipes = 1, .hurries = 1, .losses = 1},
+        500);
 }
 
 static void find(enum update_bug bug, const char *name, struct update_limits limits)
@@ -310,16 +343,41 @@ static void a_bucket_written_before_all_have_read_is_found(void **state)
          (struct update_limits){.members = 2, .updates = 1, .way = UPDATE_BY_COPY});
 }
 
+static void records_restored_wrongly_are_found(void **state)
+{
+    const struct update_limits wipe = {.members = 2, .updates = 1, .wipes = 1};
+    struct update_limits limits = wipe;
+
+    (void)state;
+    find(UPDATE_BUG_RESTORES_LOWER, "restored lower", wipe);
+    limits.wipes = 2;
+    find(UPDATE_BUG_BEGINS_ANEW, "begun anew", limits);
+    limits = wipe;
+    limits.repeats = 1;
+    find(UPDATE_BUG_RESTORES_OVER, "restored over a record", limits);
+    limits = wipe;
+    limits.hurries = 1;
+    find(UPDATE_BUG_LOST_IS_ABORTED, "not found is no abort", limits);
+    limits.losses = 1;
+    find(UPDATE_BUG_RESTORES_IN_DOUBT, "restored in doubt", limits);
+    limits = wipe;
+    limits.crashes = 1;
+    find(UPDATE_BUG_KEEPS_STRANGERS, "strangers", limits);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_crash_at_any_step_does_no_harm),
         cmocka_unit_test(a_message_late_or_twice_and_a_lost_answer_do_no_harm),
         cmocka_unit_test(a_crash_with_any_other_mishap_does_no_harm),
+        cmocka_unit_test(a_store_that_loses_its_data_does_no_harm),
+        cmocka_unit_test(a_store_that_loses_its_data_and_any_other_mishap_do_no_harm),
         cmocka_unit_test(known_mistakes_of_others_are_found),
         cmocka_unit_test(a_drop_that_names_no_update_is_found),
         cmocka_unit_test(a_journal_written_too_soon_is_found),
         cmocka_unit_test(a_bucket_written_before_all_have_read_is_found),
+        cmocka_unit_test(records_restored_wrongly_are_found),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -182,6 +182,36 @@ static void strangers_and_wrong_bases_are_refused(void **state)
     assert_int_not_equal(ask("", begin_of(&update, 0), &answer), TDM_OK);
 }
 
+static void a_lost_record_is_restored_by_who_knows_it(void **state)
+{
+    const struct tdm__id update = {.bytes = {1}};
+    struct tdm__version_request request = {.kind = TDM__VERSION_RESTORE,
+                                           .update = update,
+                                           .epoch = 3,
+                                           .update_version = 5,
+                                           .base = 4,
+                                           .proposal = TDM__UPDATE_COMMITTED,
+                                           .version = 5,
+                                           .hash = hash,
+                                           .settled = true,
+                                           .source = {{{9}}, 1},
+                                           .members = members,
+                                           .members_count = MEMBERS};
+    struct tdm__version_request begin = begin_of(&(struct tdm__id){{2}}, 0);
+    struct tdm__version_answer answer;
+
+    (void)state;
+    begin.epoch = 3;
+    assert_int_equal(ask("restored", begin, &answer), TDM_E_CONFLICT);
+    TRY(ask("restored", request, &answer));
+    assert_true(answer.version == 5 && answer.epoch == 3 && answer.update_version == 5);
+    assert_true(tdm__hash_equal(&answer.hash, &hash));
+    begin.base = 5;
+    TRY(ask("restored", begin, &answer));
+    assert_true(answer.epoch == 4 && answer.update_version == 6);
+    assert_int_equal(ask("restored", request, &answer), TDM_E_CONFLICT);
+}
+
 /* ---- what no client of ours would send -------------------------------------------------- */
 
 static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count,
@@ -202,10 +232,11 @@ static tdm_status send(uint64_t kind, size_t id_bytes, uint32_t members_count,
     }
     packed = tdm_writer_bytes(list);
     status = rest == NULL
-                 ? one_node_ask(runtime, "version.ask", &document, "subuu(bu)p(bu)uuu()u",
+                 ? one_node_ask(runtime, "version.ask", &document, "subuu(bu)p(bu)uuu()uuu?",
                                 "model", kind, id, id_bytes, (uint64_t)0, (uint64_t)0, id,
                                 sizeof(id), (uint64_t)1, &packed, id, sizeof(id), (uint64_t)1,
-                                (uint64_t)0, (uint64_t)0, proposal, (uint64_t)0)
+                                (uint64_t)0, (uint64_t)0, proposal, (uint64_t)0, (uint64_t)0,
+                                (uint64_t)0, 0)
                  : one_node_ask(runtime, "version.ask", &document, rest);
     if (status == TDM_OK) {
         tdm_document_destroy(document);
@@ -219,13 +250,13 @@ static void malformed_requests_are_refused(void **state)
     (void)state;
     TRY(send(TDM__VERSION_READ, 16, 0, 0, NULL));
     assert_int_equal(send(TDM__VERSION_READ, 15, 0, 0, NULL), TDM_E_PROTOCOL);
-    assert_int_equal(send(TDM__VERSION_FORGET + 1, 16, 0, 0, NULL), TDM_E_PROTOCOL);
+    assert_int_equal(send(TDM__VERSION_RESTORE + 1, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(UINT64_MAX, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(TDM__VERSION_DECIDE, 16, 0, 4, NULL), TDM_E_PROTOCOL);
     assert_int_not_equal(send(TDM__VERSION_DECIDE, 16, 0, 0, NULL), TDM_OK);
     assert_int_equal(send(TDM__VERSION_READ, 16, 257, 0, NULL), TDM_E_LIMIT);
     assert_int_equal(send(0, 0, 0, 0, ""), TDM_E_PROTOCOL);
-    assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnn"), TDM_E_PROTOCOL);
+    assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnnnnn"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "version.other", NULL, ""), TDM_E_NOT_FOUND);
 }
 
@@ -239,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_floor_lifts_the_version),
         cmocka_unit_test(a_dead_member_spoils_the_commit),
         cmocka_unit_test(strangers_and_wrong_bases_are_refused),
+        cmocka_unit_test(a_lost_record_is_restored_by_who_knows_it),
         cmocka_unit_test(malformed_requests_are_refused),
     };
     int failed;

@@ -235,7 +235,8 @@ static bool prepare(const struct update_limits *limits, struct update_member *me
     return true;
 }
 
-/* From now on, until its report is stored, it serves nothing. */
+/* From now on, until its report is stored, it serves nothing.  Who serves the version already,
+ * and is told again, only reports again. */
 static bool flip(struct update_member *member, uint8_t number, uint8_t version)
 {
     struct tdm__intake intake = intake_of(member);
@@ -246,12 +247,16 @@ static bool flip(struct update_member *member, uint8_t number, uint8_t version)
         return false;
     }
     set_intake(member, &intake);
+    member->todo = MEMBER_REPORTS;
+    if (member->version == version) {
+        member->todo_version = version;
+        return true;
+    }
     if (swap) {
         memcpy(member->image, member->shadow, sizeof(member->image));
     }
     give_shadow(member);
     member->version = 0;
-    member->todo = MEMBER_REPORTS;
     member->todo_version = version;
     return true;
 }
@@ -385,13 +390,17 @@ static void obey(struct update_scene *scene, uint8_t index)
 {
     struct update_member *member = &scene->world->members[index];
     enum tdm__update_outcome outcome = TDM__UPDATE_UNDECIDED;
+    tdm_status status = update_outcome(scene->world, member->intake_update, &outcome);
 
-    if (update_outcome(scene->world, member->intake_update, &outcome) == TDM_OK &&
-        outcome == TDM__UPDATE_COMMITTED) {
+    if (status == TDM_OK && outcome == TDM__UPDATE_COMMITTED) {
+        update_told(scene->world);
         (void)flip(member, member->intake_update, scene->world->record.id_version);
         return;
     }
-    drop(scene->limits, member, member->intake_epoch);
+    if (status == TDM_OK || scene->world->record.epoch >= member->intake_epoch ||
+        scene->limits->bug == UPDATE_BUG_LOST_IS_ABORTED) {
+        drop(scene->limits, member, member->intake_epoch);
+    }
     rest(scene, index, true);
 }
 

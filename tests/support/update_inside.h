@@ -35,6 +35,27 @@ tdm_status update_ask(struct update_scene *scene, const struct tdm__version_requ
 tdm_status update_outcome(const struct update_world *world, uint8_t update,
                           enum tdm__update_outcome *outcome_out);
 
+/* Of the store, or as it was before that lost it. */
+uint8_t update_committed(const struct update_world *world);
+/* Somebody has read that the record's version is committed. */
+void update_told(struct update_world *world);
+
+/* ---- a record that is lost (update_restore.c) ---- */
+
+/* The record shows less than the driver has heard or read. */
+bool update_is_behind(const struct update_world *world);
+void update_heard_begin(struct update_world *world);
+void update_heard_outcome(struct update_world *world);
+/* Refused, by a record that is behind: restores it and then does `after`, or ends the job. */
+void update_driver_meets_loss(struct update_scene *scene, enum update_driver_todo after);
+/* True when it may do what comes after. */
+bool update_driver_restores(struct update_scene *scene, bool heard, bool repeated);
+void update_late_restore_comes(struct update_scene *scene);
+/* A job that ends so ends its engines. */
+void update_job_ends(struct update_scene *scene);
+/* It starts on an empty record: members that heard of an update end.  True: there are some. */
+bool update_ends_strangers(struct update_scene *scene);
+
 /* ---- an engine (update_engine.c) ---- */
 
 void update_engine_takes(struct update_scene *scene, uint8_t index,
@@ -51,8 +72,13 @@ void update_answer_bucket(struct update_scene *scene, uint8_t index, uint8_t fro
 /* ---- driver and trainer (update_source.c) ---- */
 
 void update_driver_starts(struct update_scene *scene);
+/* The job ends; its engines do not, here: whoever comes next finds them as they are. */
+void update_driver_gives_up(struct update_driver *driver);
+/* All incarnations that it knows to have ended. */
+uint32_t update_list_dead(const struct update_scene *scene, struct tdm__member *dead);
 void update_driver_wants_update(struct update_scene *scene);
-void update_driver_goes_on(struct update_scene *scene, bool heard);
+/* `repeated`: what it asks comes once more. */
+void update_driver_goes_on(struct update_scene *scene, bool heard, bool repeated);
 void update_driver_learns(struct update_scene *scene, uint8_t index);
 void update_driver_learns_of_trainer(struct update_scene *scene);
 bool update_driver_can_go_on(const struct update_world *world);

@@ -181,8 +181,7 @@ static bool let_join(struct update_scene *scene)
     return false;
 }
 
-/* All incarnations that it knows to have ended. */
-static uint32_t list_dead(const struct update_scene *scene, struct tdm__member *dead)
+uint32_t update_list_dead(const struct update_scene *scene, struct tdm__member *dead)
 {
     const struct update_driver *driver = &scene->world->driver;
     uint32_t count = 0;
@@ -197,8 +196,7 @@ static uint32_t list_dead(const struct update_scene *scene, struct tdm__member *
     return count;
 }
 
-/* The job ends; its engines do not, here: whoever comes next finds them as they are. */
-static void give_up(struct update_driver *driver)
+void update_driver_gives_up(struct update_driver *driver)
 {
     uint8_t incarnation = driver->incarnation;
 
@@ -255,7 +253,7 @@ static void act(struct update_scene *scene, enum tdm__phase_action action)
     case TDM__PHASE_DO_GENERATE:
         break;
     case TDM__PHASE_DO_FAIL:
-        give_up(driver);
+        update_driver_gives_up(driver);
         break;
     }
 }
@@ -291,11 +289,13 @@ static void ask_begin(struct update_scene *scene, bool heard)
     struct tdm__member members[UPDATE_MEMBERS_MAX];
     struct tdm__member dead[64];
     struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
-                                           .base = world->record.version,
+                                           .base = driver->committed,
+                                           .version_floor = driver->floor,
+                                           .epoch = driver->epoch,
                                            .source = {update_id('s', 1), driver->incarnation},
                                            .members = members,
                                            .dead = dead,
-                                           .dead_count = list_dead(scene, dead)};
+                                           .dead_count = update_list_dead(scene, dead)};
     tdm_status status;
 
     if (!driver->asked) {
@@ -308,8 +308,15 @@ static void ask_begin(struct update_scene *scene, bool heard)
             members[request.members_count++] = update_member_id(i, driver->incarnations[i]);
         }
     }
+    if (scene->limits->bug == UPDATE_BUG_BEGINS_ANEW) {
+        request.epoch = 0;
+    }
     status = update_ask(scene, &request);
     if (!heard) {
+        return;
+    }
+    if (status == TDM_E_CONFLICT && update_is_behind(world)) {
+        update_driver_meets_loss(scene, DRIVER_BEGINS);
         return;
     }
     driver->asked = 0;
@@ -319,6 +326,7 @@ static void ask_begin(struct update_scene *scene, bool heard)
     }
     driver->epoch = world->record.epoch;
     driver->version = world->record.id_version;
+    update_heard_begin(world);
     if (scene->limits->bug == UPDATE_BUG_UPDATE_ASLEEP) {
         order_trainer(scene);
     } else {
@@ -331,7 +339,10 @@ static void outcome_heard(struct update_scene *scene, bool committed)
     struct update_driver *driver = &scene->world->driver;
 
     driver->failed = !committed;
+    driver->unflipped = 0;
+    update_told(scene->world);
     if (driver->takes_over) {
+        driver->committed = scene->world->record.version;
         call_engines(scene, committed ? UPDATE_FLIP : UPDATE_DROP);
     } else {
         feed(scene, committed ? TDM__PHASE_UPDATE_COMMITTED : TDM__PHASE_UPDATE_ABORTED);
@@ -348,10 +359,15 @@ static void ask_decide(struct update_scene *scene, bool heard)
                                            .proposal = driver->failed ? TDM__UPDATE_ABORTED
                                                                       : TDM__UPDATE_COMMITTED,
                                            .dead = dead,
-                                           .dead_count = list_dead(scene, dead)};
+                                           .dead_count = update_list_dead(scene, dead)};
     tdm_status status = update_ask(scene, &request);
 
+    driver->asked_commit |= !driver->failed;
     if (!heard) {
+        return;
+    }
+    if (status == TDM_E_NOT_FOUND && update_is_behind(scene->world)) {
+        update_driver_meets_loss(scene, DRIVER_DECIDES);
         return;
     }
     if (status == TDM_E_STATE && !driver->failed) {
@@ -362,7 +378,29 @@ static void ask_decide(struct update_scene *scene, bool heard)
         update_wrong(scene, "an update cannot be decided");
         return;
     }
+    update_heard_outcome(scene->world);
     outcome_heard(scene, outcome == TDM__UPDATE_COMMITTED);
+}
+
+/* Those that have not flipped may have been refused because the record is lost. */
+static void flips_answered(struct update_scene *scene)
+{
+    struct update_driver *driver = &scene->world->driver;
+
+    if (driver->unflipped && update_is_behind(scene->world)) {
+        update_driver_meets_loss(scene, DRIVER_CALLS);
+        return;
+    }
+    if (driver->unflipped && !driver->takes_over) {
+        update_job_ends(scene); /* the record was lost, and is back by another's hand */
+        return;
+    }
+    driver->heard.settled = driver->heard.outcome == TDM__UPDATE_COMMITTED;
+    if (driver->takes_over) {
+        call_engines(scene, UPDATE_PAUSE);
+    } else {
+        feed(scene, TDM__PHASE_CACHES_FLUSHED);
+    }
 }
 
 /* All have answered the call, or died. */
@@ -390,11 +428,7 @@ static void calls_answered(struct update_scene *scene)
         break;
     case UPDATE_FLIP:
     case UPDATE_DROP:
-        if (driver->takes_over) {
-            call_engines(scene, UPDATE_PAUSE);
-        } else {
-            feed(scene, TDM__PHASE_CACHES_FLUSHED);
-        }
+        flips_answered(scene);
         break;
     case UPDATE_JOIN:
         call_engines(scene, UPDATE_RESUME_KV);
@@ -413,12 +447,29 @@ bool update_driver_can_go_on(const struct update_world *world)
     const struct update_driver *driver = &world->driver;
 
     return driver->alive && (driver->todo == DRIVER_BEGINS || driver->todo == DRIVER_DECIDES ||
+                             driver->todo == DRIVER_RESTORES ||
                              (driver->todo == DRIVER_CALLS && driver->waiting == 0));
 }
 
-void update_driver_goes_on(struct update_scene *scene, bool heard)
+static void restored(struct update_scene *scene)
 {
-    if (scene->world->driver.todo == DRIVER_BEGINS) {
+    struct update_driver *driver = &scene->world->driver;
+
+    driver->todo = driver->after;
+    driver->after = 0;
+    if (driver->todo == DRIVER_CALLS) {
+        driver->unflipped = 0;
+        call_engines(scene, UPDATE_FLIP);
+    }
+}
+
+void update_driver_goes_on(struct update_scene *scene, bool heard, bool repeated)
+{
+    if (scene->world->driver.todo == DRIVER_RESTORES) {
+        if (update_driver_restores(scene, heard, repeated)) {
+            restored(scene);
+        }
+    } else if (scene->world->driver.todo == DRIVER_BEGINS) {
         ask_begin(scene, heard);
     } else if (scene->world->driver.todo == DRIVER_DECIDES) {
         ask_decide(scene, heard);
@@ -441,6 +492,12 @@ void update_driver_starts(struct update_scene *scene)
     struct update_world *world = scene->world;
     struct update_driver *driver = &world->driver;
 
+    if (world->record.id == 0 && update_ends_strangers(scene)) {
+        return; /* the next one finds nobody but its own */
+    }
+    if (world->record.id == 0) {
+        world->version_told = 0; /* a run of its own, with numbers above those of others */
+    }
     if (scene->limits->bug == UPDATE_BUG_NUMBER_IN_MEMORY) {
         world->record = (struct update_record){.epoch = world->record.epoch};
     }
@@ -448,6 +505,8 @@ void update_driver_starts(struct update_scene *scene)
     driver->incarnation++;
     gather_crew(scene);
     driver->committed = world->record.version;
+    driver->floor = scene->limits->wipes > 0 ? world->version_highest : 0;
+    update_told(world);
     driver->takes_over = 1;
     driver->update = world->record.id;
     driver->epoch = world->record.epoch;

@@ -179,7 +179,35 @@ static void pack(const struct tdm__version_record *from, struct update_record *t
 
 /* ---- a step ----------------------------------------------------------------------------- */
 
-static void check_step(struct update_scene *scene, const struct update_record *old)
+uint8_t update_committed(const struct update_world *world)
+{
+    return world->record.version > world->version_told ? world->record.version
+                                                       : world->version_told;
+}
+
+void update_told(struct update_world *world)
+{
+    world->version_told = update_committed(world);
+}
+
+/* Once, and upwards; to the same update again where its BEGIN was lost before anybody heard. */
+static void check_number(struct update_scene *scene)
+{
+    struct update_world *world = scene->world;
+    uint8_t number = world->record.id_version;
+    uint8_t owner = world->id_of[number];
+
+    if (owner != 0 ? owner != world->record.id : number <= world->version_highest) {
+        update_wrong(scene, "a version number is used twice");
+    }
+    world->id_of[number] = world->record.id;
+    if (number > world->version_highest) {
+        world->version_highest = number;
+    }
+}
+
+static void check_step(struct update_scene *scene, const struct update_record *old,
+                       enum tdm__version_request_kind kind)
 {
     struct update_world *world = scene->world;
     const struct update_record *new = &world->record;
@@ -187,13 +215,16 @@ static void check_step(struct update_scene *scene, const struct update_record *o
     if (new->version < old->version || new->highest < old->highest || new->epoch < old->epoch) {
         update_wrong(scene, "the record goes back");
     }
-    if (new->epoch > old->epoch) {
-        if (new->id_version <= world->version_highest) {
-            update_wrong(scene, "a version number is used twice");
-        }
-        world->version_highest = new->id_version;
+    if (kind == TDM__VERSION_BEGIN && new->epoch > old->epoch) {
+        check_number(scene);
+    }
+    if (kind != TDM__VERSION_RESTORE && new->version < world->version_told) {
+        update_wrong(scene, "the record goes on from a version older than one committed");
     }
     if (new->version > old->version) {
+        if (new->version <= world->version_told && world->hash_of[new->version] != new->hash) {
+            update_wrong(scene, "a committed version has other bytes");
+        }
         world->hash_of[new->version] = new->hash;
     }
 }
@@ -206,10 +237,14 @@ tdm_status update_ask(struct update_scene *scene, const struct tdm__version_requ
     tdm_status status;
 
     unpack(&before, &record);
+    if (scene->limits->bug == UPDATE_BUG_RESTORES_OVER &&
+        request->kind == TDM__VERSION_RESTORE) {
+        memset(&record, 0, sizeof(record));
+    }
     status = tdm__version_apply(&record, request, &changed);
     if (status == TDM_OK && changed) {
         pack(&record, &scene->world->record);
-        check_step(scene, &before);
+        check_step(scene, &before, request->kind);
     }
     return status;
 }

@@ -19,6 +19,7 @@ void update_world_init(struct update_world *world, const struct update_limits *l
     world->repeats_left = limits->repeats;
     world->tears_left = limits->tears;
     world->hurries_left = limits->hurries;
+    world->wipes_left = limits->wipes;
     for (uint8_t i = 0; i < limits->members; i++) {
         world->members[i].alive = 1;
         world->members[i].incarnation = 1;
@@ -63,10 +64,12 @@ void update_answer_call(struct update_scene *scene, uint8_t index, uint8_t from,
             (uint8_t) ~(driver->call == UPDATE_FLIP || driver->call == UPDATE_JOIN ? bit : 0);
         return;
     }
-    if (driver->call == UPDATE_FLIP && must_flip(scene->world, index)) {
+    if (driver->call == UPDATE_FLIP && must_flip(scene->world, index) &&
+        !update_is_behind(scene->world)) {
         update_wrong(scene, "an engine cannot serve the version that it voted for");
     }
     driver->failed |= driver->call == UPDATE_PREPARE;
+    driver->unflipped |= driver->call == UPDATE_FLIP;
 }
 
 void update_answer_bucket(struct update_scene *scene, uint8_t index, uint8_t from, bool well)
@@ -125,7 +128,8 @@ static void driver_events(const struct update_limits *limits, const struct updat
                           struct list *list)
 {
     const struct update_driver *driver = &world->driver;
-    bool asks = driver->todo == DRIVER_BEGINS || driver->todo == DRIVER_DECIDES;
+    bool restores = driver->todo == DRIVER_RESTORES;
+    bool asks = driver->todo == DRIVER_BEGINS || driver->todo == DRIVER_DECIDES || restores;
 
     /* Without the others it would only fail again. */
     add(list, !driver->alive && world->trainer.alive && anybody_lives(limits, world),
@@ -136,10 +140,13 @@ static void driver_events(const struct update_limits *limits, const struct updat
     add(list, world->crashes_left > 0, UPDATE_DRIVER_ENDS, 0);
     add(list,
         driver->todo == DRIVER_RESTS &&
-            (world->updates_left > 0 || !everybody_has_weights(limits, world)),
+            (world->updates_left > 0 || !everybody_has_weights(limits, world) ||
+             update_is_behind(world)),
         UPDATE_DRIVER_WANTS_UPDATE, 0);
     add(list, update_driver_can_go_on(world), UPDATE_DRIVER_GOES_ON, 0);
     add(list, asks && world->losses_left > 0, UPDATE_DRIVER_HEARS_NOTHING, 0);
+    add(list, restores && world->repeats_left > 0 && world->late_restore.update == 0,
+        UPDATE_RESTORE_IS_REPEATED, 0);
     add(list,
         driver->todo == DRIVER_MOVES &&
             (!world->trainer.alive || world->trainer.incarnation != driver->trainer),
@@ -197,6 +204,8 @@ size_t update_world_events(const struct update_limits *limits, const struct upda
 {
     struct list list = {.events = events};
 
+    add(&list, world->wipes_left > 0 && world->record.id != 0, UPDATE_STORE_LOSES_ALL, 0);
+    add(&list, world->late_restore.update != 0, UPDATE_LATE_RESTORE_COMES, 0);
     driver_events(limits, world, &list);
     trainer_events(limits, world, &list);
     for (uint8_t i = 0; i < limits->members; i++) {
@@ -216,6 +225,8 @@ bool update_event_is_good(struct update_event event)
     case UPDATE_DRIVER_ENDS:
     case UPDATE_TRAINER_ENDS:
     case UPDATE_MEMBER_ENDS:
+    case UPDATE_STORE_LOSES_ALL:
+    case UPDATE_RESTORE_IS_REPEATED:
         return false;
     case UPDATE_DRIVER_WANTS_UPDATE:
     case UPDATE_DRIVER_GOES_ON:
@@ -231,6 +242,7 @@ bool update_event_is_good(struct update_event event)
     case UPDATE_DRIVER_STARTS:
     case UPDATE_TRAINER_STARTS:
     case UPDATE_MEMBER_STARTS:
+    case UPDATE_LATE_RESTORE_COMES:
     case UPDATE_EVENTS:
         break;
     }
@@ -310,10 +322,21 @@ static void happen_to_source(struct update_scene *scene, struct update_event eve
         break;
     case UPDATE_DRIVER_HEARS_NOTHING:
         world->losses_left--;
-        update_driver_goes_on(scene, false);
+        update_driver_goes_on(scene, false, false);
         break;
     case UPDATE_DRIVER_GOES_ON:
-        update_driver_goes_on(scene, true);
+        update_driver_goes_on(scene, true, false);
+        break;
+    case UPDATE_RESTORE_IS_REPEATED:
+        world->repeats_left--;
+        update_driver_goes_on(scene, true, true);
+        break;
+    case UPDATE_LATE_RESTORE_COMES:
+        update_late_restore_comes(scene);
+        break;
+    case UPDATE_STORE_LOSES_ALL:
+        world->wipes_left--;
+        memset(&world->record, 0, sizeof(world->record));
         break;
     case UPDATE_DRIVER_LEARNS_OF_DEATH:
         update_driver_learns(scene, event.who);
@@ -428,7 +451,7 @@ static void check_generation(struct update_scene *scene, uint8_t index)
     }
     if (!member->weights || !member->kv) {
         update_wrong(scene, "a request meets weights or a KV cache that is away");
-    } else if (!update_engine_serves(member) || member->version != world->record.version) {
+    } else if (!update_engine_serves(member) || member->version != update_committed(world)) {
         update_wrong(scene, "a request meets an engine that does not serve the version");
     }
 }
@@ -476,14 +499,15 @@ bool update_world_serves(const struct update_world *world)
     for (unsigned i = 0; i < UPDATE_MEMBERS_MAX; i++) {
         const struct update_member *member = &world->members[i];
 
-        if (member->alive &&
-            (!update_engine_serves(member) || !member->kv ||
-             member->version != world->record.version || (world->driver.crew >> i & 1) == 0)) {
+        if (member->alive && (!update_engine_serves(member) || !member->kv ||
+                              member->version != update_committed(world) ||
+                              (world->driver.crew >> i & 1) == 0)) {
             return false;
         }
         serving = (uint8_t)(serving + member->alive);
     }
-    return serving > 0 && world->driver.alive && world->driver.todo == DRIVER_RESTS;
+    return serving > 0 && world->driver.alive && world->driver.todo == DRIVER_RESTS &&
+           !update_is_behind(world);
 }
 
 /* ---- a history, told -------------------------------------------------------------------- */
@@ -516,12 +540,16 @@ static const char *const event_names[UPDATE_EVENTS] = {
     [UPDATE_TRAINER_STARTS] = "a new trainer starts",
     [UPDATE_MEMBER_ENDS] = "ends",
     [UPDATE_MEMBER_STARTS] = "starts anew",
+    [UPDATE_STORE_LOSES_ALL] = "the store loses all that it has",
+    [UPDATE_RESTORE_IS_REPEATED] =
+        "the driver restores the record, and that will come once more",
+    [UPDATE_LATE_RESTORE_COMES] = "a restore comes once more, or late",
 };
 
 /* What the driver or the trainer does next. */
 static const char *doing(const struct update_world *before, enum update_event_kind kind)
 {
-    static const char *const driver[] = {"", "", ": begin", "", ": decide"};
+    static const char *const driver[] = {"", "", ": begin", "", ": decide", ": restore"};
     static const char *const trainer[] = {": takes its order", ": writes half a bucket",
                                           ": writes the rest", ": tells the engines",
                                           ": all have answered"};
@@ -539,7 +567,8 @@ void update_event_print(const struct update_world *before, struct update_event e
     const struct update_member *member = &before->members[event.who];
     bool of_engine = event.kind >= UPDATE_MEMBER_TAKES_CALL &&
                      event.kind != UPDATE_DRIVER_ENDS && event.kind != UPDATE_DRIVER_STARTS &&
-                     event.kind != UPDATE_TRAINER_ENDS && event.kind != UPDATE_TRAINER_STARTS;
+                     event.kind != UPDATE_TRAINER_ENDS && event.kind != UPDATE_TRAINER_STARTS &&
+                     event.kind < UPDATE_STORE_LOSES_ALL;
     const char *call = "";
 
     if (event.kind == UPDATE_MEMBER_TAKES_CALL || event.kind == UPDATE_CALL_IS_REPEATED) {

@@ -44,7 +44,19 @@ enum update_bug {
     UPDATE_BUG_JOURNAL_BEFORE_BYTES,
     /* A trainer that has its own engine's answer goes on, without a word from the others: it
      * writes a bucket where the one before the last may still be read. */
-    UPDATE_BUG_WAITS_FOR_ONE_ENGINE
+    UPDATE_BUG_WAITS_FOR_ONE_ENGINE,
+    /* A record that is lost is restored as it was before the latest update. */
+    UPDATE_BUG_RESTORES_LOWER,
+    /* RESTORE writes over whatever there is. */
+    UPDATE_BUG_RESTORES_OVER,
+    /* BEGIN does not name the epoch that its source knows. */
+    UPDATE_BUG_BEGINS_ANEW,
+    /* A member that has voted takes "not found" for an abort. */
+    UPDATE_BUG_LOST_IS_ABORTED,
+    /* A source restores as aborted what members may have heard to be committed. */
+    UPDATE_BUG_RESTORES_IN_DOUBT,
+    /* A source that starts on an empty record takes the members that it finds. */
+    UPDATE_BUG_KEEPS_STRANGERS
 };
 
 /* How weights travel. */
@@ -63,6 +75,7 @@ struct update_limits {
     uint8_t repeats; /* messages that come twice, the second time whenever */
     uint8_t tears;   /* writes that go wrong */
     uint8_t hurries; /* deadlines that pass although nobody died */
+    uint8_t wipes;   /* losses of all that the store has */
     enum update_way way;
     enum update_bug bug;
 };
@@ -134,7 +147,16 @@ enum update_driver_todo {
     DRIVER_CALLS,
     DRIVER_BEGINS,
     DRIVER_MOVES,
-    DRIVER_DECIDES
+    DRIVER_DECIDES,
+    DRIVER_RESTORES
+};
+
+/* A RESTORE; also what a driver has heard, where nobody is in it. */
+struct update_restore {
+    uint8_t update, epoch, update_version, base, outcome, settled, version, hash;
+    uint8_t source;
+    uint8_t members[UPDATE_MEMBERS_MAX]; /* incarnations; 0: not in it */
+    uint8_t dead;                        /* a bit each of these */
 };
 
 struct update_driver {
@@ -149,6 +171,9 @@ struct update_driver {
         journals[UPDATE_MEMBERS_MAX]; /* told: how many buckets, and a number for their sums */
     uint8_t journal_sums[UPDATE_MEMBERS_MAX];
     uint8_t update, epoch, version, hash, failed, asked;
+    uint8_t unflipped, asked_commit, after; /* what it restores for */
+    uint8_t floor;
+    struct update_restore heard; /* its standing */
 };
 
 enum update_trainer_todo {
@@ -184,9 +209,13 @@ struct update_world {
     struct update_trainer trainer;
     struct update_message late; /* once more under way */
     uint8_t late_to, late_incarnation;
+    struct update_restore late_restore; /* the same; .update 0: none */
     uint8_t updates_left, crashes_left, losses_left, repeats_left, tears_left, hurries_left;
+    uint8_t wipes_left;
     uint8_t ids;                            /* given out */
     uint8_t version_highest;                /* ever given out */
+    uint8_t version_told;                   /* the highest that anybody heard to be committed */
+    uint8_t id_of[UPDATE_IDS_MAX + 1];      /* whom each version was given to */
     uint8_t weights_highest;                /* ever learned */
     uint8_t weights_of[UPDATE_IDS_MAX + 1]; /* of each version that was sent */
     uint8_t hash_of[UPDATE_IDS_MAX + 1];    /* of each committed version */
@@ -215,6 +244,9 @@ enum update_event_kind {
     UPDATE_TRAINER_STARTS,
     UPDATE_MEMBER_ENDS,
     UPDATE_MEMBER_STARTS,
+    UPDATE_STORE_LOSES_ALL,
+    UPDATE_RESTORE_IS_REPEATED,
+    UPDATE_LATE_RESTORE_COMES,
     UPDATE_EVENTS
 };
 
