@@ -4,7 +4,7 @@
 #define TDM_COLOCATE_JOB_CREW_H
 
 #include "colocate/job/job.h"
-#include "colocate/weights/commit_core.h"
+#include "colocate/weights/standing.h"
 
 #include <tandem/actor.h>
 
@@ -40,6 +40,7 @@ struct tdm__crew {
     struct tdm__vigil *trainers_vigil; /* the same */
     struct tdm__member *dead;          /* engine ranks lost since the last update began */
     uint32_t dead_count;
+    struct tdm__standing standing; /* what the record has answered */
     /* NULL is allowed. */
     void (*on_news)(void *arg, uint32_t engine, enum tdm__engine_news news, const char *text);
     void *on_news_arg;

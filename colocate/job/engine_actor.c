@@ -451,13 +451,26 @@ static tdm_status prepare_parts(tdm_call *call, void *self)
     return vote(engine, &request);
 }
 
-/* Under the lock. */
+static tdm_status report_flip(struct engine *engine, const struct tdm__id *update)
+{
+    struct tdm__version_request request = own_request(engine, TDM__VERSION_FLIPPED, update);
+    struct tdm__version_answer answer;
+
+    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
+                              &answer));
+    tdm__step("engine.reported");
+    return TDM_OK;
+}
+
+/* Under the lock.  Who serves the version, and is told again, only reports again: the record
+ * may have been lost since. */
 static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, uint64_t version)
 {
-    struct tdm__version_request request;
-    struct tdm__version_answer answer;
     int64_t begin_ns = tdm__clock_ns();
 
+    if (version != 0 && engine->version == version) {
+        return report_flip(engine, update);
+    }
     tdm__step("engine.flip");
     TDM_TRY(tdm__receiver_flip(engine->receiver, update));
     TDM_TRY(tdm__line_pause(&engine->line));
@@ -466,10 +479,7 @@ static tdm_status flip_to(struct engine *engine, const struct tdm__id *update, u
     tdm__spans_add(&engine->rank.spans, "pause shadow", begin_ns,
                    tdm__receiver_shadow_bytes(engine->receiver), 0);
     TDM_TRY(engine->ops->flush_cache(engine->rank.state));
-    request = own_request(engine, TDM__VERSION_FLIPPED, update);
-    TDM_TRY(tdm__version_call(engine->rank.runtime, engine->rank.model, &request, VOTE_MS,
-                              &answer));
-    tdm__step("engine.reported");
+    TDM_TRY(report_flip(engine, update));
     engine->version = version;
     engine->hash = engine->vote;
     engine->voted = false;

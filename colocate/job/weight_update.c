@@ -22,11 +22,108 @@ static int64_t timeout_of(const struct tdm__crew *crew)
     return (int64_t)crew->spec->update_timeout_ms;
 }
 
-static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request *request,
-                      struct tdm__version_answer *answer)
+static tdm_status ask_once(struct tdm__crew *crew, const struct tdm__version_request *request,
+                           struct tdm__version_answer *answer)
 {
     return tdm__version_call(crew->runtime, crew->spec->update_model, request, timeout_of(crew),
                              answer);
+}
+
+/* ---- a record that is lost -------------------------------------------------------------- */
+
+static struct tdm__member self_of(const struct tdm__crew *crew)
+{
+    return (struct tdm__member){crew->runtime->self.id, 1};
+}
+
+/* The engine ranks that live, and of a version that all serve only those that serve it.  Has
+ * room for the dead behind them; the caller frees it. */
+static tdm_status list_members(const struct tdm__crew *crew, bool only_serving,
+                               struct tdm__member **members_out, uint32_t *count_out)
+{
+    size_t most = (size_t)crew->engines_count + crew->dead_count;
+    struct tdm__member *members = calloc(most + 1, sizeof(*members));
+    tdm_status status = TDM_OK;
+    uint32_t count = 0;
+
+    if (members == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "%zu members", most);
+    }
+    for (uint32_t i = 0; i < crew->engines_count && status == TDM_OK; i++) {
+        struct tdm_actor_info info;
+
+        if (crew->engines[i] == NULL ||
+            (only_serving && !tdm__crew_serves(crew, i / crew->per_engine))) {
+            continue;
+        }
+        tdm_actor_describe(crew->engines[i], &info);
+        members[count].incarnation = 1;
+        status = tdm__id_parse(info.id, &members[count++].actor);
+    }
+    if (status != TDM_OK) {
+        free(members);
+        return status;
+    }
+    *members_out = members;
+    *count_out = count;
+    return TDM_OK;
+}
+
+static tdm_status restore(struct tdm__crew *crew)
+{
+    struct tdm__version_request request = tdm__standing_restore(&crew->standing);
+    struct tdm__version_answer answer;
+    struct tdm__member *members;
+    tdm_status status;
+
+    TDM_TRY(list_members(crew, request.settled, &members, &request.members_count));
+    for (uint32_t i = 0; i < crew->dead_count; i++) {
+        members[request.members_count++] = crew->dead[i];
+    }
+    request.members = members;
+    request.source = self_of(crew);
+    request.dead = crew->dead;
+    request.dead_count = crew->dead_count;
+    tdm__step("source.restore");
+    status = ask_once(crew, &request, &answer);
+    tdm__step("source.restored");
+    free(members);
+    return status;
+}
+
+/* TDM_OK: something was refused because the store has lost the record, which is restored, so
+ * that it may be tried again.  Else the failure stays. */
+static tdm_status survive_loss(struct tdm__crew *crew, tdm_status failed)
+{
+    const struct tdm__version_request read = {.kind = TDM__VERSION_READ};
+    char detail[TDM__ERROR_DETAIL_BYTES];
+    struct tdm__version_answer answer;
+
+    if (failed != TDM_E_NOT_FOUND && failed != TDM_E_CONFLICT) {
+        return failed;
+    }
+    (void)snprintf(detail, sizeof(detail), "%s", tdm_error_detail());
+    if (ask_once(crew, &read, &answer) != TDM_OK ||
+        !tdm__standing_is_ahead(&crew->standing, answer.epoch)) {
+        return tdm__fail(failed, "%s", detail);
+    }
+    TDM_TRY(
+        tdm__wrap(restore(crew), "the store lost the record of %s", crew->spec->update_model));
+    tdm__log(TDM__WARN, "update", "the store lost the record of %s: version %llu is restored",
+             crew->spec->update_model, (unsigned long long)crew->standing.version);
+    return TDM_OK;
+}
+
+static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request *request,
+                      struct tdm__version_answer *answer)
+{
+    tdm_status status = ask_once(crew, request, answer);
+
+    if (status != TDM_OK) {
+        TDM_TRY(survive_loss(crew, status));
+        status = ask_once(crew, request, answer);
+    }
+    return status;
 }
 
 /* ---- the steps -------------------------------------------------------------------------- */
@@ -34,39 +131,26 @@ static tdm_status ask(struct tdm__crew *crew, const struct tdm__version_request 
 static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
                         struct tdm__weight_update *update)
 {
-    struct tdm__member *members = calloc(crew->engines_count + 1, sizeof(*members));
     struct tdm__version_request request = {.kind = TDM__VERSION_BEGIN,
                                            .update = update->id,
+                                           .epoch = crew->standing.epoch,
                                            .base = base,
                                            .version_floor = floor,
-                                           .source = {.incarnation = 1},
-                                           .members = members,
+                                           .source = self_of(crew),
                                            .dead = crew->dead,
                                            .dead_count = crew->dead_count};
     struct tdm__version_answer answer;
-    tdm_status status = TDM_OK;
+    struct tdm__member *members;
+    tdm_status status;
 
-    if (members == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u members", crew->engines_count);
-    }
-    request.source.actor = crew->runtime->self.id;
-    for (uint32_t i = 0; i < crew->engines_count && status == TDM_OK; i++) {
-        struct tdm__member *member = &members[request.members_count];
-        struct tdm_actor_info info;
-
-        if (crew->engines[i] != NULL) {
-            tdm_actor_describe(crew->engines[i], &info);
-            member->incarnation = 1;
-            status = tdm__id_parse(info.id, &member->actor);
-            request.members_count++;
-        }
-    }
-    if (status == TDM_OK) {
-        status = ask(crew, &request, &answer);
-    }
+    TDM_TRY(list_members(crew, false, &members, &request.members_count));
+    request.members = members;
+    status = ask(crew, &request, &answer);
     free(members);
     TDM_TRY(status);
     crew->dead_count = 0; /* the record knows */
+    tdm__standing_begun(&crew->standing, &update->id, answer.epoch, answer.update_version,
+                        answer.version, &answer.hash);
     update->epoch = answer.epoch;
     update->version = answer.update_version;
     return TDM_OK;
@@ -435,6 +519,7 @@ static tdm_status decide(struct tdm__crew *crew, struct tdm__weight_update *upda
     struct tdm__version_answer answer;
 
     TDM_TRY(ask(crew, &request, &answer));
+    tdm__standing_decided(&crew->standing, answer.outcome, answer.version, &answer.hash);
     update->decided = true;
     update->committed = answer.outcome == TDM__UPDATE_COMMITTED;
     return TDM_OK;
@@ -479,7 +564,8 @@ tdm_status tdm__weight_update_run(struct tdm__crew *crew, const char *file, uint
     }
     return staged != TDM_OK
                ? tdm__fail(staged, "%s", detail)
-               : tdm__fail(TDM_E_ABORTED, "version %llu was aborted: the members' votes differ",
+               : tdm__fail(TDM_E_ABORTED,
+                           "version %llu was aborted: the votes differ, or are lost",
                            (unsigned long long)update.version);
 }
 
@@ -500,16 +586,20 @@ static tdm_status name_dead(struct tdm__crew *crew, const struct tdm__weight_upd
     return ask(crew, &request, &answer);
 }
 
-/* An engine may be told twice: that changes nothing. */
+/* An engine may be told twice: that changes nothing but that it reports again. */
 static tdm_status tell_survivors(struct tdm__crew *crew,
                                  const struct tdm__weight_update *update)
 {
     tdm_status status;
 
     while ((status = tell_outcome(crew, update)) != TDM_OK) {
-        TDM_TRY(tdm__loss_survive(crew, status));
-        TDM_TRY(name_dead(crew, update));
+        status = survive_loss(crew, status);
+        if (status != TDM_OK) {
+            TDM_TRY(tdm__loss_survive(crew, status));
+            TDM_TRY(name_dead(crew, update));
+        }
     }
+    tdm__standing_settled(&crew->standing);
     return TDM_OK;
 }
 

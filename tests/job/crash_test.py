@@ -6,6 +6,7 @@
 
 A row is a process and a step of docs/protocols/commit.md.  Its process is killed there by its own
 hand (TANDEM_STEP, runtime/step.h), each time in another update, and the way weights go differs.
+Or the store loses all that it has, while that process is held there.
 The smallest job's engines write down which weights they answer with, having looked at every byte.
 
 TANDEM_CRASHES sets how often each row happens (5), TANDEM_SEED repeats a run, TANDEM_CRASH_JOBS
@@ -18,6 +19,7 @@ import pathlib
 import random
 import re
 import signal
+import socket
 import statistics
 import sys
 import time
@@ -46,7 +48,7 @@ DATA = "".join(f'{{"prompt": "p{i}", "answer": "{i}"}}\n' for i in range(4))
 ENDS = "ends"  # with an error that names the process; a resumed job goes on
 GOES_ON = "goes on"  # to its end, without the process or with another
 # What comes of a process's end, by its kind; of a stopped one's, the same.
-COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON}
+COMES_OF = {"driver": ENDS, "trainer": ENDS, "engine": GOES_ON, "daemon": ENDS, "store": GOES_ON, "data": GOES_ON}
 
 BUCKETS = {"donate": 1, "copy": 4, "names": 3}  # copied, the largest tensor goes in two
 # Half a bucket goes at a time; so no two are of one size, by which they are told from each other.
@@ -67,6 +69,7 @@ REQUESTS = 10  # that the daemon passes on in an update: begin, four votes, deci
 KILLED = "killed"
 STOPPED = "stopped"
 HELD = "held"  # the store has no steps: it is killed while another one is held at its own
+LOST = "lost"  # the same, but that the store lives, and has nothing any more
 JOINING = "joining"  # killed while an engine that was killed before comes back
 AGAIN = "killed again"  # in the update that is begun anew because engine 1 was lost in the same turn
 
@@ -83,7 +86,11 @@ ROWS = ([("driver", "driver", step, KILLED) for step in DRIVER_STEPS] +
         [("engine/0/1", "engine/0/1", "engine.go_on", AGAIN)] +
         [("daemon", "daemon", step, KILLED) for step in DAEMON_STEPS] +
         [("store", "driver", step, HELD) for step in ("source.begin", "source.decide")] +
-        [("store", "daemon", step, HELD) for step in DAEMON_STEPS])
+        [("store", "daemon", step, HELD) for step in DAEMON_STEPS] +
+        [("data", "driver", step, LOST) for step in DRIVER_STEPS] +
+        [("data", "engine/1/1", step, LOST)
+         for step in ("engine.vote", "engine.flip", "engine.reported", "engine.drop")] +
+        [("data", "daemon", step, LOST) for step in DAEMON_STEPS])
 
 
 class Row:
@@ -92,7 +99,8 @@ class Row:
     def __init__(self, row, number):
         self.victim, self.passer, self.step, self.how = row
         self.kind = self.victim.split("/")[0]
-        self.name = f"{self.victim} {self.how} at " + (f"{self.passer}'s " if self.how == HELD else "") + self.step
+        whose = f"{self.passer}'s " if self.how in (HELD, LOST) else ""
+        self.name = f"{self.victim} {self.how} at {whose}{self.step}"
         chance = random.Random(f"{SEED} {self.name} {number}")
         self.mode = self.choose_mode(number)
         per_update = BUCKETS[self.mode] if self.step in PER_BUCKET else 1
@@ -124,7 +132,7 @@ class Row:
 
     def breaks(self, folder, broken):
         """TANDEM_STEP, for this row."""
-        action = "stop" if self.how in (STOPPED, HELD) else "kill"
+        action = "stop" if self.how in (STOPPED, HELD, LOST) else "kill"
         first = f"engine/1/1 {self.first[1]} {self.first[0]} kill {folder / 'first'};" if self.how == AGAIN else ""
         return f"{first}{self.passer} {self.step} {self.count} {action} {broken}"
 
@@ -248,17 +256,38 @@ class Crash:
 
     def strike(self, process):
         """What the process cannot do to itself; returns what the job has told meanwhile."""
-        if self.row.how == HELD:
-            while not self.broken.exists() and process.poll() is None:
-                time.sleep(0.002)
-            self.kill("tandem-store")
-            os.kill(int(self.broken.read_text(encoding="utf-8").split()[1]), signal.SIGCONT)
+        if self.row.how in (HELD, LOST):
+            held = self.wait_until_stopped(process)
+            if self.row.how == HELD:
+                self.kill("tandem-store")
+            else:
+                self.lose_all_data()
+            os.kill(held, signal.SIGCONT)
         return self.lose_an_engine(process) if self.row.how == JOINING else ""
+
+    def wait_until_stopped(self, process):
+        """Its file is there before it stops."""
+        while process.poll() is None:
+            said = self.broken.read_text(encoding="utf-8").split() if self.broken.exists() else []
+            if len(said) == 3:
+                pid = int(said[1])
+                if "State:\tT" in pathlib.Path(f"/proc/{pid}/status").read_text(encoding="utf-8"):
+                    return pid
+            time.sleep(0.002)
+        raise Failure(f"nobody stopped at this step: {finish(process)}")
 
     def kill(self, name):
         victims = [pid for pid, found in self.world.processes().items() if found == name]
         require(len(victims) == 1, f"processes {name}: {victims}")
         os.kill(victims[0], signal.SIGKILL)
+
+    def lose_all_data(self):
+        """As a store does that was started anew without its files."""
+        (path,) = self.world.tmp.rglob("redis/socket")
+        with socket.socket(socket.AF_UNIX) as store:
+            store.connect(str(path))
+            store.sendall(b"FLUSHALL\r\n")
+            require(store.recv(64) == b"+OK\r\n", "the store keeps its data")
 
     def lose_an_engine(self, process):
         """So that another one comes in its place, and to its step; some turns later it is enough."""
@@ -281,6 +310,8 @@ class Crash:
         require(interrupted or list(versions.values())[-1] == STEPS, f"told: {versions}")
         answers = self.answers()
         require_one_version_at_a_time(answers, 0, None if interrupted else STEPS)
+        if self.row.how == LOST:  # another update follows, which needs it
+            require("the store lost the record of policy" in err, f"no word of what was lost: {err}")
         if self.row.kind == "engine" and self.row.mode != "names" and self.row.how != AGAIN:
             require_one_bucket_twice(self.world.path / "out/trace.json")
         self.result["gap_s"] = gap_s(answers, self.result["when"])
