@@ -340,8 +340,7 @@ static struct tdm__id put_record(struct node_scene *scene, const struct tdm__id 
     const char *patterns[] = {tdm__store_key("actor", &put.record.actor, key), name_key};
 
     (void)snprintf(put.record.name_key, sizeof(put.record.name_key), "%s", name_key);
-    assert_int_equal(tdm__attempt_run(scene->world.loop, scene->world.store, patterns,
-                                      name_key[0] == '\0' ? 1 : 2,
+    assert_int_equal(tdm__attempt_run(scene->world.store, patterns, name_key[0] == '\0' ? 1 : 2,
                                       tdm__deadline_in(FAR_END_WAIT_MS), put_body, on_put,
                                       &put),
                      TDM_OK);
