@@ -89,13 +89,15 @@ void tdm__actor_entry_start_on_other(struct actor_entry *entry)
 /* ---- ended there ------------------------------------------------------------------------ */
 
 /* The answer to the start may still be under way: whoever comes last removes the entry.  Unless
- * the other node says that it is gone it is asked again, for as long as it has its lease. */
+ * the other node says that it is gone, or was never there, it is asked again, for as long as
+ * that node has its lease. */
 static void on_ended_there(void *arg, struct tdm__reply *reply)
 {
     struct actor_entry *entry = arg;
 
     entry->end_pending = false;
-    if (reply->status != TDM_OK && !entry->node->stopping) {
+    if (reply->status != TDM_OK && reply->status != TDM_E_ACTOR_DIED &&
+        !entry->node->stopping) {
         return;
     }
     if (!entry->start_pending) {

@@ -165,6 +165,19 @@ static void an_end_that_did_not_leave_is_repeated(void **state)
     far_end_close(&pair.other);
 }
 
+/* Its start was lost, or all that the other node knew of it. */
+static void an_end_is_over_when_the_other_node_knows_of_none(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    pair.entry->state = ACTOR_REMOTE;
+    tdm__actor_entry_end(pair.entry, true);
+    tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_ACTOR_DIED, "nobody knows of it");
+    expect_end(&pair, TDM_E_ACTOR_DIED, "nobody knows of it");
+    far_end_close(&pair.other);
+}
+
 static void an_end_is_over_when_the_other_node_is(void **state)
 {
     struct pair pair = open_pair(*state);
@@ -295,6 +308,7 @@ int main(void)
         NODE_SCENE_TEST(one_unwanted_meanwhile_is_ended_when_it_has_started),
         NODE_SCENE_TEST(one_released_meanwhile_is_released_there),
         NODE_SCENE_TEST(an_end_that_did_not_leave_is_repeated),
+        NODE_SCENE_TEST(an_end_is_over_when_the_other_node_knows_of_none),
         NODE_SCENE_TEST(an_end_is_over_when_the_other_node_is),
         NODE_SCENE_TEST(only_its_own_node_tells_of_its_end),
         NODE_SCENE_TEST(who_may_not_return_is_lost_with_its_node),
