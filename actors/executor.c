@@ -445,7 +445,7 @@ static tdm_status call_create(struct tdm__executor *executor, struct tdm__caller
     call->lane = lane;
     call->sequence = tdm__incoming_sequence(incoming);
     call->deadline_ms = tdm__incoming_deadline(incoming);
-    call->arrived_ms = tdm__clock_coarse_ms();
+    call->arrived_ms = tdm__incoming_arrived(incoming);
     call->wants_items = tdm__incoming_wants_items(incoming);
     *call_out = call;
     return TDM_OK;

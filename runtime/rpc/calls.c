@@ -66,7 +66,17 @@ static void lend_reply(struct tdm__incoming *incoming, struct tdm__reply *reply)
         reply->packed.size_bytes = incoming->frame.payload_bytes;
     }
     memset(reply->fds, 0xff, sizeof(reply->fds));
-    memcpy(reply->fds, incoming->fds, reply->fds_count * sizeof(int));
+    if (reply->fds_count > 0) {
+        memcpy(reply->fds, incoming->fds, reply->fds_count * sizeof(int));
+    }
+}
+
+/* The descriptors that he took are his. */
+static void note_taken(struct tdm__incoming *incoming, const struct tdm__reply *reply)
+{
+    if (incoming->frame.fds_count > 0) {
+        memcpy(incoming->fds, reply->fds, incoming->frame.fds_count * sizeof(int));
+    }
 }
 
 static void hand_over(struct tdm__incoming *incoming, struct tdm__rpc_call *call, uint64_t item)
@@ -79,7 +89,7 @@ static void hand_over(struct tdm__incoming *incoming, struct tdm__rpc_call *call
     } else {
         end_call(call, &reply);
     }
-    memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
+    note_taken(incoming, &reply);
 }
 
 /* An answer without content, as to calls that want none, is nobody's concern. */
@@ -95,7 +105,7 @@ static void hand_to_nobody(struct tdm__conn *conn, struct tdm__incoming *incomin
     }
     lend_reply(incoming, &reply);
     rpc->on_stray(rpc->on_stray_arg, conn, incoming->frame.call_id, item, &reply);
-    memcpy(incoming->fds, reply.fds, incoming->frame.fds_count * sizeof(int));
+    note_taken(incoming, &reply);
 }
 
 void tdm__calls_complete(struct tdm__conn *conn, struct tdm__incoming *incoming)
@@ -196,11 +206,30 @@ void tdm__calls_close(struct tdm__conn *conn, const char *detail)
 
 /* ---- calling ---------------------------------------------------------------------------- */
 
+static tdm_status check_bytes(const struct tdm__request *request, size_t method_bytes)
+{
+    size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
+    size_t packed = request->packed.size_bytes;
+    size_t tail = request->tail.size_bytes;
+
+    if (packed > room || tail > room - packed) {
+        return tdm__fail(TDM_E_LIMIT,
+                         "a call of %s with %zu bytes and %zu behind them, a frame "
+                         "holds %zu",
+                         request->method, packed, tail, room);
+    }
+    if (tail > 0 && (packed == 0 || packed > TDM__FRAME_HEAD_BYTES_MAX)) {
+        return tdm__fail(TDM_E_LIMIT,
+                         "a call of %s with %zu bytes before its tail, there are 1 "
+                         "to %d",
+                         request->method, packed, TDM__FRAME_HEAD_BYTES_MAX);
+    }
+    return TDM_OK;
+}
+
 static tdm_status check_request(const struct tdm__conn *conn,
                                 const struct tdm__request *request, size_t method_bytes)
 {
-    size_t room = TDM__FRAME_BYTES_MAX - TDM__FRAME_HEADER_BYTES - method_bytes;
-
     if (!tdm__frame_method_is_valid(request->method, method_bytes)) {
         return tdm__fail(TDM_E_INVAL, "\"%.80s\" is no method: 1 to %d printable characters",
                          request->method, TDM__RPC_NAME_BYTES_MAX);
@@ -209,23 +238,7 @@ static tdm_status check_request(const struct tdm__conn *conn,
         return tdm__fail(TDM_E_CLOSED, "%s cannot be called: the connection with %s is closed",
                          request->method, conn->label);
     }
-    if (request->packed.size_bytes > room ||
-        request->tail.size_bytes > room - request->packed.size_bytes) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "a call of %s with %zu bytes and %zu behind them, a frame "
-                         "holds %zu",
-                         request->method, request->packed.size_bytes, request->tail.size_bytes,
-                         room);
-    }
-    if (request->tail.size_bytes > 0 &&
-        (request->packed.size_bytes == 0 ||
-         request->packed.size_bytes > TDM__FRAME_HEAD_BYTES_MAX)) {
-        return tdm__fail(TDM_E_LIMIT,
-                         "a call of %s with %zu bytes before its tail, there are 1 "
-                         "to %d",
-                         request->method, request->packed.size_bytes,
-                         TDM__FRAME_HEAD_BYTES_MAX);
-    }
+    TDM_TRY(check_bytes(request, method_bytes));
     if (request->fds_count > TDM__RPC_FDS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "a call of %s with %u descriptors, a frame holds %d",
                          request->method, request->fds_count, TDM__RPC_FDS_MAX);
@@ -240,14 +253,15 @@ static tdm_status check_request(const struct tdm__conn *conn,
 /* The request's memory, or some of its own with the method's name behind. */
 static struct tdm__rpc_call *call_memory(const struct tdm__request *request)
 {
-    size_t method_bytes = strlen(request->method) + 1;
     struct tdm__rpc_call *call = request->call;
+    size_t method_bytes;
 
     if (call != NULL) {
         call->own_bytes = 0;
         call->method = request->method;
         return call;
     }
+    method_bytes = strlen(request->method) + 1;
     call = tdm__spare_take(sizeof(*call) + method_bytes);
     if (call != NULL) {
         call->own_bytes = sizeof(*call) + method_bytes;

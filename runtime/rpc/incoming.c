@@ -182,6 +182,11 @@ int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming)
     return incoming->deadline_ms;
 }
 
+int64_t tdm__incoming_arrived(const struct tdm__incoming *incoming)
+{
+    return incoming->arrived_ms;
+}
+
 struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming)
 {
     return (struct tdm_bytes){incoming->payload, incoming->frame.payload_bytes};

@@ -116,13 +116,14 @@ struct tdm__incoming {
     uint64_t items_taken;
     struct tdm__frame frame;
     int64_t deadline_ms;
+    int64_t arrived_ms;        /* about: when its first bytes were read */
     tdm_document *document;    /* owned; the payload once parsed */
     int fds[TDM__RPC_FDS_MAX]; /* owned; -1 where taken */
-    char method[TDM__FRAME_METHOD_BYTES_MAX + 1];
-    uint32_t filled_bytes; /* of the payload and the tail, so far */
-    size_t own_bytes;      /* of this memory */
-    char *payload;         /* behind this, 64-aligned, and a NUL */
-    char *tail;            /* behind the payload, or borrowed: where its receiver wants it */
+    uint32_t filled_bytes;     /* of the payload and the tail, so far */
+    size_t own_bytes;          /* of this memory */
+    char *payload; /* behind the method, and a NUL; 64-aligned if an array may be in it */
+    char *tail;    /* behind the payload, or borrowed: where its receiver wants it */
+    char method[]; /* and a NUL */
 };
 
 /* ---- connections ------------------------------------------------------------------------ */
@@ -187,6 +188,7 @@ struct tdm__conn {
     uint8_t *input;              /* owned; INPUT_BYTES, from open on */
     size_t input_begin;
     size_t input_end;
+    int64_t input_ms;              /* of the coarse clock, when the last of it was read */
     struct tdm__incoming *partial; /* owned; its payload is still arriving */
     int fds[FDS_WAITING_MAX];      /* owned; arrived, not claimed by their frame yet */
     uint32_t fds_count;
@@ -232,8 +234,10 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn);
 
 /* output.c */
 enum { FRAME_PIECES = 4 }; /* header, method, payload, tail */
-size_t tdm__pieces_bytes(const struct iovec pieces[FRAME_PIECES]);
 void tdm__output_init(struct output *output);
+/* Room at the end for so many bytes, which are the caller's to write before anything else is
+ * done with the output. */
+tdm_status tdm__output_place(struct output *output, size_t size_bytes, uint8_t **place_out);
 /* Copies the pieces less the first `skip` bytes; descriptors are duplicated. */
 tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
                               size_t skip, const int *fds, uint32_t fds_count);

@@ -79,7 +79,7 @@ static tdm_status find_room(struct output *output, size_t size, bool at_begin,
     return add_chunk(output, size, chunk_out);
 }
 
-size_t tdm__pieces_bytes(const struct iovec pieces[FRAME_PIECES])
+static size_t pieces_bytes(const struct iovec pieces[FRAME_PIECES])
 {
     size_t sum = 0;
 
@@ -104,10 +104,21 @@ static void copy_pieces(struct chunk *chunk, const struct iovec pieces[FRAME_PIE
     }
 }
 
+tdm_status tdm__output_place(struct output *output, size_t size_bytes, uint8_t **place_out)
+{
+    struct chunk *chunk;
+
+    TDM_TRY(find_room(output, size_bytes, false, &chunk));
+    *place_out = chunk->bytes + chunk->end;
+    chunk->end += size_bytes;
+    output->size_bytes += size_bytes;
+    return TDM_OK;
+}
+
 tdm_status tdm__output_append(struct output *output, const struct iovec pieces[FRAME_PIECES],
                               size_t skip, const int *fds, uint32_t fds_count)
 {
-    size_t size = tdm__pieces_bytes(pieces) - skip;
+    size_t size = pieces_bytes(pieces) - skip;
     struct chunk *chunk;
     tdm_status status;
 

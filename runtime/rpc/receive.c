@@ -18,8 +18,10 @@ enum { PAYLOAD_ALIGNMENT = 64 }; /* that of the arrays in it */
 /* `landing` is where the tail goes; NULL: into the same memory. */
 static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, char *landing)
 {
-    size_t bytes = sizeof(struct tdm__incoming) + PAYLOAD_ALIGNMENT - 1 + frame->payload_bytes +
-                   1 + (landing == NULL ? frame->tail_bytes : 0);
+    bool aligned = frame->payload_bytes > PAYLOAD_ALIGNMENT; /* a shorter one has no array */
+    size_t bytes = sizeof(struct tdm__incoming) + frame->method_bytes + 1 +
+                   (aligned ? PAYLOAD_ALIGNMENT - 1 : 0) + frame->payload_bytes + 1 +
+                   (landing == NULL ? frame->tail_bytes : 0);
     struct tdm__incoming *incoming = tdm__spare_take(bytes);
 
     if (incoming == NULL) {
@@ -33,8 +35,10 @@ static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, cha
     incoming->items_taken = 0;
     incoming->frame = *frame;
     incoming->document = NULL;
-    incoming->payload = (char *)(incoming + 1);
-    incoming->payload += -(uintptr_t)incoming->payload % PAYLOAD_ALIGNMENT;
+    incoming->payload = incoming->method + frame->method_bytes + 1;
+    if (aligned) {
+        incoming->payload += -(uintptr_t)incoming->payload % PAYLOAD_ALIGNMENT;
+    }
     incoming->payload[frame->payload_bytes] = '\0';
     incoming->tail = landing != NULL         ? landing
                      : frame->tail_bytes > 0 ? incoming->payload + frame->payload_bytes + 1
@@ -45,12 +49,14 @@ static struct tdm__incoming *incoming_create(const struct tdm__frame *frame, cha
     return incoming;
 }
 
-/* Whoever is last must see all that the others did. */
+/* Whoever is last must see all that the others did.  Only an owner makes others, so who is
+ * alone need not ask the other processors to count. */
 static void disown(void *arg)
 {
     struct tdm__incoming *incoming = arg;
 
-    if (atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
+    if (atomic_load_explicit(&incoming->owners, memory_order_acquire) == 1 ||
+        atomic_fetch_sub_explicit(&incoming->owners, 1, memory_order_acq_rel) == 1) {
         tdm__spare_give(incoming, incoming->own_bytes);
     }
 }
@@ -60,7 +66,11 @@ tdm_status tdm__incoming_parse(struct tdm__incoming *incoming, tdm_document **do
     struct tdm_bytes bytes = {incoming->payload, incoming->frame.payload_bytes};
 
     TDM_TRY(tdm__document_parse_borrowed(bytes, disown, incoming, document_out));
-    atomic_fetch_add_explicit(&incoming->owners, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&incoming->owners, memory_order_relaxed) == 1) {
+        atomic_store_explicit(&incoming->owners, 2, memory_order_relaxed);
+    } else {
+        atomic_fetch_add_explicit(&incoming->owners, 1, memory_order_relaxed);
+    }
     return TDM_OK;
 }
 
@@ -188,6 +198,7 @@ static tdm_status read_socket(struct tdm__conn *conn)
                                                                 : "");
     }
     TDM_TRY(take_fds(conn, &message));
+    conn->input_ms = tdm__clock_coarse_ms(); /* once for all frames that came together */
     direct = (size_t)received < wanted ? (size_t)received : wanted;
     if (partial != NULL) {
         partial->filled_bytes += (uint32_t)direct;
@@ -202,6 +213,9 @@ static tdm_status claim_fds(struct tdm__conn *conn, struct tdm__incoming *incomi
 {
     uint32_t count = incoming->frame.fds_count;
 
+    if (count == 0) {
+        return TDM_OK;
+    }
     if (count > conn->fds_count) {
         incoming->frame.fds_count = 0; /* it owns none */
         return tdm__fail(TDM_E_PROTOCOL, "%s sent %u descriptors, its frame says %u",
@@ -217,10 +231,13 @@ static tdm_status read_method(struct tdm__conn *conn, struct tdm__incoming *inco
 {
     uint32_t length = incoming->frame.method_bytes;
 
-    memcpy(incoming->method, conn->input + conn->input_begin, length);
     incoming->method[length] = '\0';
+    if (length == 0) {
+        return TDM_OK;
+    }
+    memcpy(incoming->method, conn->input + conn->input_begin, length);
     conn->input_begin += length;
-    if (length > 0 && !tdm__frame_method_is_valid(incoming->method, length)) {
+    if (!tdm__frame_method_is_valid(incoming->method, length)) {
         return tdm__fail(TDM_E_PROTOCOL, "%s called a method that is no word", conn->label);
     }
     return TDM_OK;
@@ -246,22 +263,15 @@ static char *take_landing(struct tdm__conn *conn, const struct tdm__frame *frame
     return frame->tail_bytes > 0 && frame->tail_bytes == conn->landing_bytes ? landing : NULL;
 }
 
-/* What the buffer has of it. */
-static void fill_frame(struct tdm__conn *conn, struct tdm__incoming *incoming)
+/* What the buffer has of so many bytes; returns how much that was. */
+static uint32_t take_input(struct tdm__conn *conn, char *place, uint32_t wanted)
 {
-    struct iovec places[2];
+    size_t here = conn->input_end - conn->input_begin;
 
-    (void)rest_of(incoming, places);
-    for (int i = 0; i < 2; i++) {
-        size_t here = conn->input_end - conn->input_begin;
-
-        here = here < places[i].iov_len ? here : places[i].iov_len;
-        if (here > 0) {
-            memcpy(places[i].iov_base, conn->input + conn->input_begin, here);
-        }
-        incoming->filled_bytes += (uint32_t)here;
-        conn->input_begin += here;
-    }
+    here = here < wanted ? here : wanted;
+    memcpy(place, conn->input + conn->input_begin, here);
+    conn->input_begin += here;
+    return (uint32_t)here;
 }
 
 /* The header and the method's name are in the buffer. */
@@ -273,11 +283,15 @@ static tdm_status begin_frame(struct tdm__conn *conn, const struct tdm__frame *f
         return tdm__fail(TDM_E_NOMEM, "a frame of %u bytes from %s",
                          frame->payload_bytes + frame->tail_bytes, conn->label);
     }
+    incoming->arrived_ms = conn->input_ms;
     conn->partial = incoming;
     conn->input_begin += TDM__FRAME_HEADER_BYTES;
     TDM_TRY(claim_fds(conn, incoming));
     TDM_TRY(read_method(conn, incoming));
-    fill_frame(conn, incoming);
+    incoming->filled_bytes = take_input(conn, incoming->payload, frame->payload_bytes);
+    if (frame->tail_bytes > 0) {
+        incoming->filled_bytes += take_input(conn, incoming->tail, frame->tail_bytes);
+    }
     return TDM_OK;
 }
 
@@ -285,13 +299,16 @@ static tdm_status next_frame(struct tdm__conn *conn, struct tdm__incoming **inco
 {
     size_t here = conn->input_end - conn->input_begin;
     struct tdm__frame frame;
+    tdm_status status;
 
     if (conn->partial == NULL) {
         if (here < TDM__FRAME_HEADER_BYTES) {
             return TDM_OK;
         }
-        TDM_TRY(tdm__wrap(tdm__frame_decode(conn->input + conn->input_begin, &frame), "%s",
-                          conn->label));
+        status = tdm__frame_decode(conn->input + conn->input_begin, &frame);
+        if (status != TDM_OK) {
+            return tdm__wrap(status, "%s", conn->label);
+        }
         if (here < TDM__FRAME_HEADER_BYTES + (size_t)frame.method_bytes) {
             return TDM_OK;
         }

@@ -93,6 +93,8 @@ tdm_status tdm__incoming_take_document(struct tdm__incoming *incoming,
 int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index);
 /* Absolute, on this process's clock; TDM__NEVER. */
 int64_t tdm__incoming_deadline(const struct tdm__incoming *incoming);
+/* About, on the same clock. */
+int64_t tdm__incoming_arrived(const struct tdm__incoming *incoming);
 /* NULL once it has closed. */
 struct tdm__conn *tdm__incoming_conn(const struct tdm__incoming *incoming);
 const struct tdm__identity *tdm__incoming_peer(const struct tdm__incoming *incoming);

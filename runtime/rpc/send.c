@@ -146,6 +146,12 @@ static void expect_answer(const struct tdm__conn *conn, uint32_t cpu)
     }
 }
 
+static size_t frame_bytes(const struct tdm__frame *frame)
+{
+    return (size_t)TDM__FRAME_HEADER_BYTES + frame->method_bytes + frame->payload_bytes +
+           frame->tail_bytes;
+}
+
 static bool is_lost(int error_number)
 {
     return error_number == EPIPE || error_number == ECONNRESET || error_number == ETIMEDOUT ||
@@ -200,10 +206,25 @@ static bool leaves_at_once(const struct tdm__conn *conn, const struct tdm__frame
     return false;
 }
 
-static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
-                                const struct iovec pieces[FRAME_PIECES])
+static uint8_t *put(uint8_t *place, const void *bytes, size_t count)
 {
-    TDM_TRY(tdm__output_append(&conn->output, pieces, 0, NULL, 0));
+    if (count > 0) {
+        memcpy(place, bytes, count);
+    }
+    return place + count;
+}
+
+/* The frame is made where it waits. */
+static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame *frame,
+                                const char *method, const void *payload, const void *tail)
+{
+    uint8_t *place;
+
+    TDM_TRY(tdm__output_place(&conn->output, frame_bytes(frame), &place));
+    tdm__frame_encode(frame, place);
+    place = put(place + TDM__FRAME_HEADER_BYTES, method, frame->method_bytes);
+    place = put(place, payload, frame->payload_bytes);
+    (void)put(place, tail, frame->tail_bytes);
     if (conn->state != CONN_OPEN) {
         return TDM_OK;
     }
@@ -217,17 +238,23 @@ static tdm_status send_together(struct tdm__conn *conn, const struct tdm__frame 
 
 /* After a part of a frame has gone, the rest must follow or nothing may. */
 static tdm_status send_alone(struct tdm__conn *conn, const struct tdm__frame *frame,
-                             const struct iovec pieces[FRAME_PIECES], const int *fds)
+                             const char *method, const void *payload, const void *tail,
+                             const int *fds)
 {
-    size_t total = tdm__pieces_bytes(pieces);
+    uint8_t header[TDM__FRAME_HEADER_BYTES];
+    struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
+                                         {(void *)method, frame->method_bytes},
+                                         {(void *)payload, frame->payload_bytes},
+                                         {(void *)tail, frame->tail_bytes}};
     size_t sent = 0;
     tdm_status status;
 
+    tdm__frame_encode(frame, header);
     tdm__conn_flush(conn);
     if (conn->state == CONN_OPEN && conn->output.size_bytes == 0 && !conn->write_failed) {
         TDM_TRY(send_now(conn, pieces, fds, frame->fds_count, &sent));
     }
-    if (sent == total || conn->write_failed) {
+    if (sent == frame_bytes(frame) || conn->write_failed) {
         return TDM_OK;
     }
     status =
@@ -246,15 +273,9 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
                           const char *method, const void *payload, const void *tail,
                           const int *fds)
 {
-    uint8_t header[TDM__FRAME_HEADER_BYTES];
-    struct iovec pieces[FRAME_PIECES] = {{header, sizeof(header)},
-                                         {(void *)method, frame->method_bytes},
-                                         {(void *)payload, frame->payload_bytes},
-                                         {(void *)tail, frame->tail_bytes}};
-    size_t total = tdm__pieces_bytes(pieces);
+    size_t total = frame_bytes(frame);
 
     TDM_ASSERT(conn->state < CONN_CLOSING);
-    tdm__frame_encode(frame, header);
     expect_answer(conn, frame->cpu);
     if (conn->write_failed) {
         return TDM_OK; /* the reader is about to see the end */
@@ -264,7 +285,7 @@ tdm_status tdm__conn_send(struct tdm__conn *conn, const struct tdm__frame *frame
                          conn->output.size_bytes, conn->label);
     }
     if (frame->fds_count == 0 && total <= TOGETHER_BYTES_MAX) {
-        return send_together(conn, frame, pieces);
+        return send_together(conn, frame, method, payload, tail);
     }
-    return send_alone(conn, frame, pieces, fds);
+    return send_alone(conn, frame, method, payload, tail, fds);
 }

@@ -1,5 +1,6 @@
 /* rpc_notices_test.c - what is said about a call between its beginning and its answer. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/clock.h"
 #include "runtime/rpc/internal.h"
 #include "tests/support/rpc_pair.h"
 
@@ -97,6 +98,16 @@ static void expect_both_open(void)
 {
     pair_run_for(&pair, 10);
     assert_int_equal(pair.closed, 0);
+}
+
+static void a_call_says_about_when_it_arrived(void **state)
+{
+    int64_t before_ms = tdm__clock_coarse_ms();
+    int64_t arrived_ms;
+
+    (void)state;
+    arrived_ms = tdm__incoming_arrived(hold());
+    assert_true(arrived_ms >= before_ms && arrived_ms <= tdm__clock_coarse_ms());
 }
 
 static void the_place_of_a_call_arrives_with_it(void **state)
@@ -290,6 +301,7 @@ static void a_second_call_with_the_same_id_ends_the_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        NOTICE_TEST(a_call_says_about_when_it_arrived),
         NOTICE_TEST(the_place_of_a_call_arrives_with_it),
         NOTICE_TEST(a_cancel_reaches_the_call_that_waits_and_it_is_still_answered),
         NOTICE_TEST(a_call_may_be_answered_inside_its_notice),
