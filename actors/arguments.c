@@ -11,8 +11,6 @@
 #include "runtime/spare.h"
 #include "runtime/wire/holes.h"
 
-#include <string.h>
-
 enum { SMALL_BYTES_MAX = 256 };
 
 struct tdm__arguments {
@@ -114,7 +112,7 @@ static tdm_status hold_opaque(struct tdm__arguments *arguments, struct tdm_bytes
 static tdm_status arguments_fill(struct tdm__arguments *arguments, const char *format,
                                  va_list args)
 {
-    arguments->opaque = strpbrk(format, "vp") != NULL;
+    arguments->opaque = tdm__format_has(format, "vp");
     TDM_TRY(tdm__large_pack(arguments->runtime, format, args, &arguments->large));
     if (arguments->large != NULL) {
         return hold_opaque(arguments, tdm__large_bytes(arguments->large));

@@ -134,7 +134,7 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
     va_start(args, format);
     status = tdm__links_unpack(tdm_runtime_current(), call->arguments, format, args);
     va_end(args);
-    return tdm__wrap(status, "the arguments");
+    return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the arguments");
 }
 
 /* Not the incoming call's: that one may go while the method runs. */

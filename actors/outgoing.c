@@ -87,7 +87,7 @@ tdm_status tdm__outgoing_create(struct tdm__link *link, const char *method,
     outgoing->link = link;
     outgoing->size_bytes = size_bytes;
     outgoing->method = memcpy(outgoing->refs + refs_count, method, method_bytes);
-    outgoing->made_ms = tdm__clock_ms();
+    outgoing->made_ms = tdm__clock_coarse_ms();
     outgoing->deadline_ms = options != NULL && options->timeout_ms > 0
                                 ? tdm__deadline_in(options->timeout_ms)
                                 : TDM__NEVER;

@@ -29,7 +29,7 @@ struct tdm__outgoing {
     uint64_t items_count;   /* that came on it */
     struct tdm__pull *pull; /* of its result, which has been offered; or NULL */
     uint64_t pulled_id;     /* the call_id that had */
-    int64_t made_ms;
+    int64_t made_ms;        /* about */
     int64_t deadline_ms;
     int32_t retries_left;                              /* -1: without end */
     tdm_status retry_failures[TDM_RETRY_FAILURES_MAX]; /* as in the call's options */

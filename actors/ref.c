@@ -26,9 +26,15 @@ tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out)
     return TDM_OK;
 }
 
+/* Whoever retains holds it himself, or has the lock, without which nobody lets go of one that
+ * others know: beside a single holder nobody counts. */
 void tdm__ref_retain(tdm_ref *ref)
 {
-    atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&ref->holders_count, memory_order_relaxed) == 1) {
+        atomic_store_explicit(&ref->holders_count, 2, memory_order_relaxed);
+    } else {
+        atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
+    }
 }
 
 static void ref_free(tdm_ref *ref)
@@ -108,7 +114,7 @@ void tdm__ref_complete(tdm_ref *ref, tdm_status status, const char *detail,
     ref->done = true;
     if (status == TDM_OK && document != NULL) {
         status = tdm__holds_of_document(ref->runtime, document, &ref->nested);
-        detail = tdm_error_detail();
+        detail = status == TDM_OK ? NULL : tdm_error_detail();
     }
     ref->status = status;
     if (status == TDM_OK) {
@@ -241,7 +247,7 @@ tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
     va_start(args, format);
     status = tdm__links_unpack(ref->runtime, value, format, args);
     va_end(args);
-    return tdm__wrap(status, "the result");
+    return status == TDM_OK ? TDM_OK : tdm__wrap(status, "the result");
 }
 
 struct waited {

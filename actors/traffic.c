@@ -183,7 +183,7 @@ static void on_reply(void *arg, struct tdm__reply *reply)
         detail = tdm_error_detail();
     } else if (status == TDM_OK) {
         status = tdm__result_document(link->runtime, link->conn, reply, &document);
-        detail = tdm_error_detail();
+        detail = status == TDM_OK ? "" : tdm_error_detail();
     }
     take_answer(outgoing, call_id, status, detail, document);
 }
@@ -371,7 +371,8 @@ static void send_ready(struct tdm__link *link)
 void tdm__traffic_pump(struct tdm__link *link)
 {
     send_ready(link);
-    if (link->state == TDM__LINK_OPEN && tdm__retry_resume(link)) {
+    if (!TAILQ_EMPTY(&link->pausing) && link->state == TDM__LINK_OPEN &&
+        tdm__retry_resume(link)) {
         send_ready(link);
     }
 }

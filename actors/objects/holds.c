@@ -8,7 +8,6 @@
 #include "runtime/error.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- a list ----------------------------------------------------------------------------- */
 
@@ -32,6 +31,9 @@ tdm_status tdm__holds_add(struct tdm__holds *holds, tdm_ref *ref)
 
 void tdm__holds_release(struct tdm__holds *holds)
 {
+    if (holds->refs == NULL) {
+        return;
+    }
     for (uint32_t i = 0; i < holds->count; i++) {
         tdm_ref_release(holds->refs[i]);
     }
@@ -210,11 +212,11 @@ tdm_status tdm__links_pack(tdm_runtime *runtime, tdm_writer *writer, const char 
     tdm_writer *packed;
     tdm_status status;
 
-    if (strpbrk(format, "rRh") == NULL) {
+    if (!tdm__format_has(format, "rRh")) {
         TDM_TRY(tdm_pack_va(writer, format, args));
-        return strpbrk(format, "vp") == NULL
-                   ? TDM_OK
-                   : tdm__holds_of_packed(runtime, tdm_writer_bytes(writer), holds);
+        return tdm__format_has(format, "vp")
+                   ? tdm__holds_of_packed(runtime, tdm_writer_bytes(writer), holds)
+                   : TDM_OK;
     }
     if (runtime == NULL) {
         return tdm__fail(TDM_E_STATE, "references need a runtime");
@@ -260,7 +262,7 @@ tdm_status tdm__links_unpack(tdm_runtime *runtime, const tdm_value *array, const
     const struct tdm__unpack_hooks hooks = {
         .open = open_link, .drop = drop_link, .arg = runtime};
 
-    if (strpbrk(format, "Rh") == NULL) {
+    if (!tdm__format_has(format, "Rh")) {
         return tdm_unpack_va(array, format, args);
     }
     if (runtime == NULL) {

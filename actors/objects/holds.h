@@ -46,6 +46,20 @@ void tdm__holds_give_up(tdm_runtime *runtime);
 
 /* ---- packing and unpacking with references ---------------------------------------------- */
 
+/* Does the format contain one of the letters?  strpbrk() is made for longer texts than these.
+ */
+static inline bool tdm__format_has(const char *format, const char *letters)
+{
+    for (; *format != '\0'; format++) {
+        for (const char *letter = letters; *letter != '\0'; letter++) {
+            if (*format == *letter) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* tdm_pack_va() with the letters R and h; what was packed is held in `holds`, values that v and
  * p brought in included. */
 tdm_status tdm__links_pack(tdm_runtime *runtime, tdm_writer *writer, const char *format,

@@ -3,6 +3,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/objects/large.h"
 
+#include "actors/objects/holds.h"
 #include "actors/objects/memory.h"
 #include "runtime/assert.h"
 #include "runtime/clock.h"
@@ -11,7 +12,6 @@
 #include "runtime/wire/writer.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Unused views beyond this are unmapped: a warm mapping is worth that much. */
@@ -205,7 +205,7 @@ tdm_status tdm__large_pack(tdm_runtime *runtime, const char *format, va_list arg
     va_list again;
 
     *large_out = NULL;
-    if (strpbrk(format, "rRh") != NULL || strpbrk(format, "sbavp") == NULL) {
+    if (tdm__format_has(format, "rRh") || !tdm__format_has(format, "sbavp")) {
         return TDM_OK; /* must be packed and filled first; cannot be large */
     }
     va_copy(again, args);
