@@ -14,7 +14,7 @@
 enum { SMALL_BYTES_MAX = 256 };
 
 struct tdm__arguments {
-    tdm_runtime *runtime; /* borrowed; NULL for arguments that came packed */
+    tdm_runtime *runtime; /* borrowed */
     tdm_writer *packed;   /* owned; with holes where values of references belong */
     tdm_writer *first;    /* owned; whose holes for references and handles are filled by now;
                            * the list of the other holes lives there */
@@ -30,9 +30,15 @@ struct tdm__arguments {
 
 static tdm_status arguments_create(tdm_runtime *runtime, struct tdm__arguments **arguments_out)
 {
-    struct tdm__arguments *arguments = tdm__spare_take_zeroed(sizeof(*arguments));
+    struct tdm__arguments *arguments = runtime->spare_arguments;
     tdm_status status;
 
+    if (arguments != NULL) {
+        runtime->spare_arguments = NULL;
+        *arguments_out = arguments;
+        return TDM_OK;
+    }
+    arguments = tdm__spare_take_zeroed(sizeof(*arguments));
     if (arguments == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the arguments of a call");
     }
@@ -164,16 +170,18 @@ tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packe
     return TDM_OK;
 }
 
+static bool is_small(const struct tdm__arguments *arguments)
+{
+    return arguments->large == NULL && arguments->holes.count == 0 &&
+           arguments->passed.count == 0 &&
+           tdm_writer_bytes(arguments->packed).size_bytes <= SMALL_BYTES_MAX;
+}
+
 struct tdm_bytes tdm__arguments_small(const struct tdm__arguments *arguments)
 {
     struct tdm_bytes none = {NULL, 0};
-    struct tdm_bytes packed;
 
-    if (arguments->large != NULL || arguments->holes.count > 0 || arguments->passed.count > 0) {
-        return none;
-    }
-    packed = tdm_writer_bytes(arguments->packed);
-    return packed.size_bytes <= SMALL_BYTES_MAX ? packed : none;
+    return is_small(arguments) ? tdm_writer_bytes(arguments->packed) : none;
 }
 
 bool tdm__arguments_pass_on(const struct tdm__arguments *arguments)
@@ -183,11 +191,24 @@ bool tdm__arguments_pass_on(const struct tdm__arguments *arguments)
 
 /* ---- the end ---------------------------------------------------------------------------- */
 
-void tdm__arguments_destroy(struct tdm__arguments *arguments)
+/* Those of most calls are few bytes, soon copied to where they stay: one is kept, empty. */
+static bool keep_spare(struct tdm__arguments *arguments)
 {
-    if (arguments == NULL) {
-        return;
+    tdm_runtime *runtime = arguments->runtime;
+
+    if (runtime->spare_arguments != NULL || arguments->first != NULL ||
+        arguments->told != NULL || !is_small(arguments)) {
+        return false;
     }
+    tdm_writer_clear(arguments->packed);
+    arguments->holes = (struct tdm__holes){.count = 0}; /* the lists went with that */
+    arguments->opaque = false;
+    runtime->spare_arguments = arguments;
+    return true;
+}
+
+static void destroy(struct tdm__arguments *arguments)
+{
     tdm_writer_destroy(arguments->packed);
     tdm_writer_destroy(arguments->first);
     tdm_writer_destroy(arguments->filled);
@@ -196,6 +217,21 @@ void tdm__arguments_destroy(struct tdm__arguments *arguments)
     tdm__holds_release(&arguments->values);
     tdm__holds_release(&arguments->passed);
     tdm__spare_give(arguments, sizeof(*arguments));
+}
+
+void tdm__arguments_destroy(struct tdm__arguments *arguments)
+{
+    if (arguments != NULL && !keep_spare(arguments)) {
+        destroy(arguments);
+    }
+}
+
+void tdm__arguments_drop_spare(tdm_runtime *runtime)
+{
+    if (runtime->spare_arguments != NULL) {
+        destroy(runtime->spare_arguments);
+        runtime->spare_arguments = NULL;
+    }
 }
 
 /* ---- values: filled in when they are there ----------------------------------------------- */

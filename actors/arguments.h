@@ -18,6 +18,8 @@ tdm_status tdm__arguments_of_packed(tdm_runtime *runtime, struct tdm_bytes packe
                                     struct tdm__arguments **arguments_out);
 /* When the call is answered: until then it may be sent again.  NULL is allowed. */
 void tdm__arguments_destroy(struct tdm__arguments *arguments);
+/* At the runtime's end: what it keeps for the next call. */
+void tdm__arguments_drop_spare(tdm_runtime *runtime);
 
 /* All there is to keep of arguments that are few bytes, complete, and pass nothing on; of
  * others {NULL, 0}.  Borrowed until destroy. */

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/runtime.h"
 
+#include "actors/arguments.h"
 #include "actors/call_list.h"
 #include "actors/link.h"
 #include "actors/objects/large.h"
@@ -88,6 +89,7 @@ void tdm__runtime_destroy(tdm_runtime *runtime)
     }
     tdm__objects_destroy(runtime->objects);
     runtime->objects = NULL;
+    tdm__arguments_drop_spare(runtime);
     tdm__memory_destroy(runtime->memory);
     runtime->memory = NULL;
     if (runtime->loop != NULL) {

@@ -28,6 +28,7 @@ struct tdm_runtime {
     struct tdm__link *links;                /* owned: one for each actor it knows */
     struct tdm__memory *memory;             /* owned: what large values lie in */
     struct tdm__objects *objects;           /* owned: references that others know, or own */
+    struct tdm__arguments *spare_arguments; /* owned: for the next call; or NULL */
     uint64_t last_sequence; /* of the links that are gone: a later one to the same actor is no
                              * other caller, so its calls have higher numbers */
     bool calls_blocked;     /* a call or a creation waits for a reference in its arguments */

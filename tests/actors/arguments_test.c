@@ -71,6 +71,33 @@ static void arguments_of_every_length_arrive_as_they_were(void **state)
     }
 }
 
+/* Their memory is used again, whatever became of them. */
+static void nothing_is_left_of_the_arguments_of_the_call_before(void **state)
+{
+    static char text[1000];
+    tdm_ref *put;
+    tdm_ref *refs[4];
+    const char *answer;
+
+    (void)state;
+    memset(text, 'x', sizeof(text) - 1);
+    assert_int_equal(tdm_put(runtime, &put, "i", (int64_t)7), TDM_OK);
+    for (int64_t i = 0; i < 20; i++) {
+        assert_int_equal(tdm_actor_call(first, "echo", NULL, "i(r)", i, put), TDM_E_INVAL);
+        assert_int_equal(tdm_actor_call(first, "echo", &refs[0], "i", i), TDM_OK);
+        assert_int_equal(tdm_actor_call(first, "echo", &refs[1], "s", text), TDM_OK);
+        assert_int_equal(tdm_actor_call(first, "echo", &refs[2], "r", put), TDM_OK);
+        assert_int_equal(tdm_actor_call(first, "echo", &refs[3], "i", -i), TDM_OK);
+        assert_int_equal(total_of(refs[0]), i);
+        assert_int_equal(tdm_get(refs[1], PATIENCE_MS, "s", &answer), TDM_OK);
+        assert_string_equal(answer, text);
+        tdm_ref_release(refs[1]);
+        assert_int_equal(total_of(refs[2]), 7);
+        assert_int_equal(total_of(refs[3]), -i);
+    }
+    tdm_ref_release(put);
+}
+
 static void calls_keep_their_place_behind_one_that_waits(void **state)
 {
     tdm_ref *slow;
@@ -156,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reference_becomes_its_value),
         cmocka_unit_test(arguments_of_every_length_arrive_as_they_were),
+        cmocka_unit_test(nothing_is_left_of_the_arguments_of_the_call_before),
         cmocka_unit_test(calls_keep_their_place_behind_one_that_waits),
         cmocka_unit_test(a_chain_over_two_actors_runs_by_itself),
         cmocka_unit_test(a_failed_reference_fails_the_calls_that_take_it),
