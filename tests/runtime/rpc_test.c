@@ -440,6 +440,7 @@ static void a_deadline_ends_the_wait_with_names(void **state)
 static void each_call_has_its_own_deadline(void **state)
 {
     static const int64_t after_ms[] = {60, 20, 40, 20, 100000};
+    static const int in_order[] = {1, 3, 2, 0};
     int64_t now_ms = tdm__clock_ms();
 
     (void)state;
@@ -451,11 +452,13 @@ static void each_call_has_its_own_deadline(void **state)
         assert_int_equal(
             tdm__conn_call(pair.conns[0], &request, pair_answered, &answers[i], NULL), TDM_OK);
     }
-    pair_run_until(&pair, &answers[0].count, 1);
-    assert_int_equal(answers[1].order, 0);
-    assert_int_equal(answers[3].order, 1);
-    assert_int_equal(answers[2].order, 2);
-    assert_int_equal(answers[0].order, 3);
+    for (int i = 0; i < 4; i++) {
+        pair_run_until(&pair, &answers[in_order[i]].count, 1);
+        for (int k = 0; k < 5;
+             k++) { /* several may end together, on a busy machine; none early */
+            assert_true(answers[k].count == 0 || tdm__clock_ms() >= now_ms + after_ms[k]);
+        }
+    }
     assert_int_equal(answers[4].count, 0);
 }
 
