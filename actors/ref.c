@@ -26,15 +26,9 @@ tdm_status tdm__ref_create(tdm_runtime *runtime, tdm_ref **ref_out)
     return TDM_OK;
 }
 
-/* Whoever retains holds it himself, or has the lock, without which nobody lets go of one that
- * others know: beside a single holder nobody counts. */
 void tdm__ref_retain(tdm_ref *ref)
 {
-    if (atomic_load_explicit(&ref->holders_count, memory_order_relaxed) == 1) {
-        atomic_store_explicit(&ref->holders_count, 2, memory_order_relaxed);
-    } else {
-        atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
-    }
+    atomic_fetch_add_explicit(&ref->holders_count, 1, memory_order_relaxed);
 }
 
 static void ref_free(tdm_ref *ref)
