@@ -89,13 +89,14 @@ static void show_cost(struct tdm__controller *controller, const struct tdm__weig
         {.name = "same_gpu_bytes", .number = (double)cost->same_gpu_bytes},
         {.name = "other_gpu_bytes", .number = (double)cost->other_gpu_bytes},
         {.name = "buckets", .number = (double)cost->buckets_count},
+        {.name = "measured_bytes", .number = (double)cost->measured_bytes},
     };
     const struct tdm__trace_event event = {.name = "update plan",
                                            .category = "job",
                                            .begin_ns = tdm__clock_ns(),
                                            .end_ns = tdm__clock_ns(),
                                            .arguments = arguments,
-                                           .arguments_count = 3};
+                                           .arguments_count = 4};
     char text[TDM__BANNER_BYTES];
 
     if (controller->trace != NULL) { /* a bench has none */

@@ -36,9 +36,10 @@ tdm_status tdm__cost_reply(tdm_call *call, const struct tdm__route *route)
 {
     const struct tdm__reshard_cost *cost = &route->cost;
 
-    return tdm_call_reply(call, "uuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
+    return tdm_call_reply(call, "uuuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
                           cost->edge_bytes[TDM__EDGE_SAME_NODE], (uint64_t)cost->copies_max,
-                          (uint64_t)route->windows_count, route->window_bytes_max);
+                          (uint64_t)route->windows_count, route->window_bytes_max,
+                          route->scales.measured_bytes);
 }
 
 tdm_status tdm__sent_reply(tdm_call *call, struct tdm__mover *mover,

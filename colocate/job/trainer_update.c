@@ -481,6 +481,19 @@ static tdm_status open_targets(struct trainer *trainer, const tdm_value *targets
     return tdm__mover_go_on(trainer->mover);
 }
 
+/* Where blocks that become FP8 are shared, what each rank converts depends on all of them. */
+static tdm_status share_scales(struct trainer *trainer)
+{
+    tdm_status status;
+
+    if (!tdm__mover_shares_blocks(trainer->mover)) {
+        return TDM_OK;
+    }
+    TDM_TRY(agree(trainer, tdm__mover_measure(trainer->mover)));
+    status = tdm__mover_share_scales(trainer->mover);
+    return status == TDM_OK ? TDM_OK : give_up(trainer, status);
+}
+
 /* However it ends, no engine reads what this rank told of, and nothing of it stays mapped. */
 static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
                        const tdm_value *arguments)
@@ -489,6 +502,7 @@ static tdm_status move(struct trainer *trainer, const struct tdm__id *update, ui
     tdm_status status =
         open_targets(trainer, tdm_value_at(arguments, 2), tdm_value_at(arguments, 3));
 
+    status = status == TDM_OK ? share_scales(trainer) : status;
     for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
         status = move_window(&moving, i);
     }

@@ -262,7 +262,8 @@ static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers 
             .other_gpu_bytes = tdm_value_uint(tdm_value_at(cost, 1), 0),
             .copies_max = tdm_value_uint(tdm_value_at(cost, 2), 0),
             .buckets_count = tdm_value_uint(tdm_value_at(cost, 3), 0),
-            .bucket_bytes = tdm_value_uint(tdm_value_at(cost, 4), 0)};
+            .bucket_bytes = tdm_value_uint(tdm_value_at(cost, 4), 0),
+            .measured_bytes = tdm_value_uint(tdm_value_at(cost, 5), 0)};
         crew->window_bytes = cost_out->bucket_bytes;
     }
     answers_fini(&costs);

@@ -26,6 +26,7 @@ struct tdm__weight_cost {
     uint64_t copies_max; /* of an engine rank */
     uint64_t buckets_count;
     uint64_t bucket_bytes;
+    uint64_t measured_bytes; /* read once more: trainer ranks share FP8 blocks of them */
 };
 
 /* Tells engines the trainers' tensors, and trainers where engines keep them; with that every

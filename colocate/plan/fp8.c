@@ -109,9 +109,10 @@ uint8_t tdm__e4m3_of(float value)
 
 /* The part of a matrix that is one block. */
 struct block {
-    const void *from; /* its first element, and so on */
-    uint8_t *to;
-    float *scale;
+    const void *from;   /* its first element, and so on */
+    uint8_t *to;        /* NULL: only the scale is wanted */
+    float *scale;       /* NULL: it stands there already */
+    const float *known; /* the same as it is read */
     uint32_t rows;
     uint32_t columns;
 };
@@ -155,45 +156,53 @@ store_row(uint8_t *restrict codes, const float *restrict values, uint32_t count,
     }
 }
 
-static inline __attribute__((always_inline)) void
-quantize_block(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to,
-               const struct block *block)
+static inline __attribute__((always_inline)) float find_scale(const struct tdm__matrix *from,
+                                                              const struct block *block)
 {
     uint32_t largest = bits_of(1e-10f);
     float values[TDM__FP8_BLOCK];
-    float inverse;
 
     for (uint32_t row = 0; row < block->rows; row++) {
         load_row(from, block, row, values);
         largest = largest_bits(values, block->columns, largest);
     }
-    *block->scale = float_of(largest) / 448.0f;
-    if (to->data == NULL) {
+    return float_of(largest) / 448.0f;
+}
+
+static inline __attribute__((always_inline)) void
+quantize_block(const struct tdm__matrix *from, uint32_t to_pitch, const struct block *block)
+{
+    float values[TDM__FP8_BLOCK];
+    float inverse;
+
+    if (block->scale != NULL) {
+        *block->scale = find_scale(from, block);
+    }
+    if (block->to == NULL) {
         return;
     }
-    inverse = 1.0f / *block->scale;
+    inverse = 1.0f / *block->known;
     for (uint32_t row = 0; row < block->rows; row++) {
         load_row(from, block, row, values);
-        store_row(block->to + (size_t)row * to->pitch, values, block->columns, inverse);
+        store_row(block->to + (size_t)row * to_pitch, values, block->columns, inverse);
     }
 }
 
-typedef void quantize_fn(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to,
+typedef void quantize_fn(const struct tdm__matrix *from, uint32_t to_pitch,
                          const struct block *block);
 
-static void quantize_plain(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to,
+static void quantize_plain(const struct tdm__matrix *from, uint32_t to_pitch,
                            const struct block *block)
 {
-    quantize_block(from, to, block);
+    quantize_block(from, to_pitch, block);
 }
 
 /* The same code in wider vectors; none of them rounds differently. */
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void quantize_avx2(const struct tdm__matrix *from,
-                                                          const struct tdm__fp8_matrix *to,
-                                                          const struct block *block)
+__attribute__((target("avx2"))) static void
+quantize_avx2(const struct tdm__matrix *from, uint32_t to_pitch, const struct block *block)
 {
-    quantize_block(from, to, block);
+    quantize_block(from, to_pitch, block);
 }
 
 static quantize_fn *choose_quantize(void)
@@ -212,7 +221,9 @@ static uint32_t at_most_a_block(uint32_t elements)
     return elements < TDM__FP8_BLOCK ? elements : TDM__FP8_BLOCK;
 }
 
-void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to)
+/* Block by block; `known` are the scales as they are read, which may be those written. */
+static void quantize_blocks(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to,
+                            const float *known)
 {
     size_t element_bytes = tdm_dtype_bytes(from->dtype);
     quantize_fn *quantize = choose_quantize();
@@ -221,23 +232,39 @@ void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_mat
     for (uint32_t row = 0; row < from->rows; row += TDM__FP8_BLOCK) {
         for (uint32_t column = 0; column < from->columns; column += TDM__FP8_BLOCK) {
             size_t first = (size_t)row * from->pitch + column;
+            size_t scale =
+                (size_t)(row / TDM__FP8_BLOCK) * to->scales_pitch + column / TDM__FP8_BLOCK;
             const struct block block = {
                 .from = (const uint8_t *)from->data + first * element_bytes,
                 .to = to->data == NULL ? NULL : to->data + (size_t)row * to->pitch + column,
-                .scale = to->scales + (size_t)(row / TDM__FP8_BLOCK) * to->scales_pitch +
-                         column / TDM__FP8_BLOCK,
+                .scale = to->scales == NULL ? NULL : to->scales + scale,
+                .known = known + scale,
                 .rows = at_most_a_block(from->rows - row),
                 .columns = at_most_a_block(from->columns - column),
             };
 
-            quantize(from, to, &block);
+            quantize(from, to->pitch, &block);
         }
     }
+}
+
+void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to)
+{
+    quantize_blocks(from, to, to->scales);
 }
 
 void tdm__fp8_scales(const struct tdm__matrix *from, float *scales, uint32_t pitch)
 {
     const struct tdm__fp8_matrix to = {.scales = scales, .scales_pitch = pitch};
 
-    tdm__fp8_quantize(from, &to);
+    quantize_blocks(from, &to, scales);
+}
+
+void tdm__fp8_encode(const struct tdm__matrix *from, const struct tdm__fp8_scales *scales,
+                     uint8_t *to, uint32_t to_pitch)
+{
+    const struct tdm__fp8_matrix codes = {
+        .data = to, .pitch = to_pitch, .scales_pitch = scales->pitch};
+
+    quantize_blocks(from, &codes, scales->data);
 }

@@ -36,7 +36,18 @@ struct tdm__fp8_matrix {
  * each element is x times 1 / scale, all in float32.  So do the trainers and engines that
  * exchange such files. */
 void tdm__fp8_quantize(const struct tdm__matrix *from, const struct tdm__fp8_matrix *to);
-/* The scales alone, `pitch` floats from row to row. */
+/* The scales alone, `pitch` floats from row to row.  Those of a part of a block are at most the
+ * block's: it has the largest of its parts'. */
 void tdm__fp8_scales(const struct tdm__matrix *from, float *scales, uint32_t pitch);
+
+/* Scales that are known: of blocks that are larger than what `from` has of them. */
+struct tdm__fp8_scales {
+    const float *data; /* borrowed */
+    uint32_t pitch;
+};
+
+/* The elements alone, by those. */
+void tdm__fp8_encode(const struct tdm__matrix *from, const struct tdm__fp8_scales *scales,
+                     uint8_t *to, uint32_t to_pitch);
 
 #endif

@@ -88,6 +88,7 @@ static void convert(const struct tdm__part *part, void *to, uint32_t to_pitch)
     const struct tdm__matrix matrix = {part->from, (enum tdm_dtype)part->from_dtype,
                                        (uint32_t)part->rows, (uint32_t)part->columns,
                                        (uint32_t)part->from_pitch};
+    const struct tdm__fp8_scales scales = {part->scales, part->scales_pitch};
 
     switch ((enum tdm__convert)part->convert) {
     case TDM__CONVERT_NONE:
@@ -96,7 +97,11 @@ static void convert(const struct tdm__part *part, void *to, uint32_t to_pitch)
         write_halves(&matrix, to, to_pitch);
         break;
     case TDM__CONVERT_FP8:
-        write_codes(&matrix, to, to_pitch);
+        if (part->scales != NULL) {
+            tdm__fp8_encode(&matrix, &scales, to, to_pitch);
+        } else {
+            write_codes(&matrix, to, to_pitch);
+        }
         break;
     case TDM__CONVERT_SCALES:
         tdm__fp8_scales(&matrix, to, to_pitch);

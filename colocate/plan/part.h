@@ -21,6 +21,10 @@ struct tdm__part {
     uint8_t convert; /* enum tdm__convert */
     uint8_t from_dtype;
     uint8_t to_dtype;
+    uint32_t scales_pitch;
+    /* What becomes FP8 by scales that are known: theirs, one a block, mapped or in host memory
+     * as the ends are; NULL: they are found on the way. */
+    const float *scales;
 };
 
 /* Bytes as they are. */

@@ -16,7 +16,7 @@ enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
     return slice->dtype != 0 ? slice->dtype : tensor->dtype;
 }
 
-static uint64_t blocks_of(uint64_t elements)
+uint64_t tdm__convert_blocks(uint64_t elements)
 {
     return (elements + TDM__FP8_BLOCK - 1) / TDM__FP8_BLOCK;
 }
@@ -30,7 +30,8 @@ uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice)
 {
     return is_quantized(tensor, slice)
-               ? blocks_of(slice->extent[0]) * blocks_of(slice->extent[1]) * sizeof(float)
+               ? tdm__convert_blocks(slice->extent[0]) * tdm__convert_blocks(slice->extent[1]) *
+                     sizeof(float)
                : 0;
 }
 
@@ -51,6 +52,10 @@ static tdm_status check_blocks(const struct tdm_tensor_info *tensor,
                          " dimensions, the slice is %s",
                          tensor->name, tdm_dtype_name(TDM_F8_E4M3), tensor->dims_count,
                          slice->flat != 0 ? "flat" : "a box");
+    }
+    if (tensor->shape[0] > UINT32_MAX || tensor->shape[1] > UINT32_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "tensor %s: more than 2^32 rows or columns",
+                         tensor->name);
     }
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t end = slice->offset[i] + slice->extent[i];
@@ -88,78 +93,124 @@ struct range {
     uint64_t end;
 };
 
-static struct range common_range(uint64_t offset, uint64_t extent, uint64_t other_offset,
-                                 uint64_t other_extent)
-{
-    uint64_t end = offset + extent;
-    uint64_t other_end = other_offset + other_extent;
+/* Elements of a matrix, as a slice has them row by row. */
+struct box {
+    struct range ranges[2]; /* rows and columns of the matrix */
+    uint64_t offset;        /* of its first element in the slice */
+};
 
-    return (struct range){offset > other_offset ? offset : other_offset,
-                          end < other_end ? end : other_end};
-}
+enum { BOXES_MAX = 3, RANGES_MAX = 2 };
 
-static tdm_status fail_shared(const struct tdm_tensor_info *tensor)
-{
-    return tdm__fail(TDM_E_INVAL,
-                     "tensor %s: trainer ranks share blocks of %d x %d, and a block becomes %s "
-                     "as a whole: cut it between blocks, or keep its dtype",
-                     tensor->name, TDM__FP8_BLOCK, TDM__FP8_BLOCK, tdm_dtype_name(TDM_F8_E4M3));
-}
+_Static_assert(BOXES_MAX *RANGES_MAX *RANGES_MAX == TDM__CONVERT_RECTANGLES_MAX, "all cut");
 
-/* A flat slice of whole rows is a box. */
-static tdm_status make_box(const struct tdm_tensor_info *tensor, const struct tdm_slice *held,
-                           struct tdm_slice *box)
+/* A flat slice is the rest of a row, whole rows, the beginning of one: each may be missing. */
+static uint32_t list_boxes(const struct tdm_tensor_info *tensor, const struct tdm_slice *held,
+                           struct box boxes[BOXES_MAX])
 {
     uint64_t columns = tensor->shape[1];
+    uint64_t end = held->offset[0] + held->extent[0];
+    uint32_t count = 0;
 
-    *box = *held;
     if (held->flat == 0) {
-        return TDM_OK;
+        boxes[0] = (struct box){
+            {{held->offset[0], end}, {held->offset[1], held->offset[1] + held->extent[1]}}, 0};
+        return 1;
     }
-    if (held->offset[0] % columns != 0 || held->extent[0] % columns != 0) {
-        return fail_shared(tensor);
+    for (uint64_t at = held->offset[0]; at < end;) {
+        uint64_t row = at / columns;
+        uint64_t first = at % columns;
+        uint64_t rows = first == 0 ? (end - at) / columns : 0;
+        uint64_t row_end = end - at < columns - first ? first + (end - at) : columns;
+
+        boxes[count++] =
+            rows > 0 ? (struct box){{{row, row + rows}, {0, columns}}, at - held->offset[0]}
+                     : (struct box){{{row, row + 1}, {first, row_end}}, at - held->offset[0]};
+        at += rows > 0 ? rows * columns : row_end - first;
     }
-    *box = (struct tdm_slice){.offset = {held->offset[0] / columns, 0},
-                              .extent = {held->extent[0] / columns, columns}};
-    return TDM_OK;
+    return count;
 }
 
-tdm_status tdm__convert_rectangle(const struct tdm_tensor_info *tensor,
-                                  const struct tdm_slice *wanted, const struct tdm_slice *held,
-                                  struct tdm__copy *copy)
+bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor,
+                              const struct tdm_slice *held)
 {
-    bool is_scales = copy->convert == TDM__CONVERT_SCALES;
-    uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
-    uint64_t to_pitch = is_scales ? blocks_of(wanted->extent[1]) : wanted->extent[1];
-    struct range range[2];
-    struct tdm_slice box;
+    struct box boxes[BOXES_MAX];
+    uint32_t count = list_boxes(tensor, held, boxes);
 
-    copy->rows = 0;
-    TDM_TRY(make_box(tensor, held, &box));
-    for (uint32_t i = 0; i < 2; i++) {
-        range[i] =
-            common_range(wanted->offset[i], wanted->extent[i], box.offset[i], box.extent[i]);
-        if (range[i].begin >= range[i].end) {
-            return TDM_OK;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t dim = 0; dim < 2; dim++) {
+            const struct range *range = &boxes[i].ranges[dim];
+
+            if (!is_of_blocks(range->begin, range->end, tensor->shape[dim])) {
+                return true;
+            }
         }
     }
-    if (!is_of_blocks(range[0].begin, range[0].end, tensor->shape[0]) ||
-        !is_of_blocks(range[1].begin, range[1].end, tensor->shape[1])) {
-        return fail_shared(tensor);
+    return false;
+}
+
+/* What a box and `wanted` have in common of a dimension: up to the end of the block in which
+ * that begins, and from there on. */
+static uint32_t cut_range(const struct range *range, uint64_t offset, uint64_t extent,
+                          struct range ranges[RANGES_MAX])
+{
+    uint64_t begin = range->begin > offset ? range->begin : offset;
+    uint64_t end = range->end < offset + extent ? range->end : offset + extent;
+    uint64_t border = tdm__convert_blocks(begin) * TDM__FP8_BLOCK;
+    uint32_t count = 0;
+
+    if (begin < end && begin < border) {
+        ranges[count++] = (struct range){begin, border < end ? border : end};
     }
-    if (tensor->shape[0] > UINT32_MAX || tensor->shape[1] > UINT32_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "tensor %s: more than 2^32 rows or columns",
-                         tensor->name);
+    if (border < end) {
+        ranges[count++] = (struct range){border, end};
     }
-    copy->rows = (uint32_t)(range[0].end - range[0].begin);
-    copy->columns = (uint32_t)(range[1].end - range[1].begin);
-    copy->from_pitch = (uint32_t)box.extent[1];
-    copy->to_pitch = (uint32_t)to_pitch;
-    copy->from_offset =
-        (range[0].begin - box.offset[0]) * box.extent[1] + (range[1].begin - box.offset[1]);
-    copy->to_offset = (range[0].begin - wanted->offset[0]) / unit * to_pitch +
-                      (range[1].begin - wanted->offset[1]) / unit;
-    return TDM_OK;
+    return count;
+}
+
+static struct tdm__copy make_rectangle(const struct tdm_slice *wanted, const struct box *box,
+                                       const struct range *rows, const struct range *columns,
+                                       const struct tdm__copy *like)
+{
+    bool is_scales = like->convert == TDM__CONVERT_SCALES;
+    uint64_t unit = is_scales ? TDM__FP8_BLOCK : 1;
+    uint64_t to_pitch = is_scales ? tdm__convert_blocks(wanted->extent[1]) : wanted->extent[1];
+    uint64_t from_pitch = box->ranges[1].end - box->ranges[1].begin;
+    struct tdm__copy copy = *like;
+
+    copy.rows = (uint32_t)(rows->end - rows->begin);
+    copy.columns = (uint32_t)(columns->end - columns->begin);
+    copy.from_pitch = (uint32_t)from_pitch;
+    copy.to_pitch = (uint32_t)to_pitch;
+    copy.from_offset = box->offset + (rows->begin - box->ranges[0].begin) * from_pitch +
+                       (columns->begin - box->ranges[1].begin);
+    copy.to_offset = (rows->begin - wanted->offset[0]) / unit * to_pitch +
+                     (columns->begin - wanted->offset[1]) / unit;
+    return copy;
+}
+
+uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
+                                 const struct tdm_slice *wanted, const struct tdm_slice *held,
+                                 const struct tdm__copy *like,
+                                 struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX])
+{
+    struct box boxes[BOXES_MAX];
+    uint32_t boxes_count = list_boxes(tensor, held, boxes);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < boxes_count; i++) {
+        struct range rows[RANGES_MAX];
+        struct range columns[RANGES_MAX];
+        uint32_t rows_count =
+            cut_range(&boxes[i].ranges[0], wanted->offset[0], wanted->extent[0], rows);
+        uint32_t columns_count =
+            cut_range(&boxes[i].ranges[1], wanted->offset[1], wanted->extent[1], columns);
+
+        for (uint32_t k = 0; k < rows_count * columns_count; k++) {
+            copies[count++] = make_rectangle(wanted, &boxes[i], &rows[k / columns_count],
+                                             &columns[k % columns_count], like);
+        }
+    }
+    return count;
 }
 
 struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to)

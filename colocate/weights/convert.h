@@ -5,6 +5,7 @@
 
 #include "colocate/plan/part.h"
 
+#include <stdbool.h>
 #include <tandem/tensor.h>
 
 /* What a slice of this tensor consists of. */
@@ -14,17 +15,27 @@ enum tdm_dtype tdm__slice_dtype(const struct tdm_tensor_info *tensor,
 uint64_t tdm__slice_scales_bytes(const struct tdm_tensor_info *tensor,
                                  const struct tdm_slice *slice);
 
+/* Along a row or a column of so many elements. */
+uint64_t tdm__convert_blocks(uint64_t elements);
+
 /* TDM_E_INVAL names the tensor that cannot become what the slice wants, or whose blocks it
  * cuts. */
 tdm_status tdm__convert_check(const struct tdm_tensor_info *tensor,
                               const struct tdm_slice *slice);
 
-/* Fills in the rectangle that `held` (a trainer's slice) and `wanted` (an FP8 slice that was
- * checked) have in common; `rows` is 0 where that is nothing.  A block's scale needs all of its
- * elements: TDM_E_INVAL names the tensor where `held` has only a part of one. */
-tdm_status tdm__convert_rectangle(const struct tdm_tensor_info *tensor,
-                                  const struct tdm_slice *wanted, const struct tdm_slice *held,
-                                  struct tdm__copy *copy);
+/* Does `held` (a trainer's slice of a matrix) have a part of a block only? */
+bool tdm__convert_cuts_blocks(const struct tdm_tensor_info *tensor,
+                              const struct tdm_slice *held);
+
+/* What `held` and `wanted` (an FP8 slice that was checked) have in common: rectangles that
+ * begin where blocks do, or inside of one and then end in it, so that each has its blocks'
+ * scales in a row.  Else they are as `like`, whose conversion is to FP8 or of the scales; those
+ * go where the slice has its scales.  Returns how many. */
+enum { TDM__CONVERT_RECTANGLES_MAX = 12 };
+uint32_t tdm__convert_rectangles(const struct tdm_tensor_info *tensor,
+                                 const struct tdm_slice *wanted, const struct tdm_slice *held,
+                                 const struct tdm__copy *like,
+                                 struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX]);
 
 /* A copy with its ends, for a device to run. */
 struct tdm__part tdm__convert_part(const struct tdm__copy *copy, const void *from, void *to);

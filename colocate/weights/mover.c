@@ -35,7 +35,9 @@ struct tdm__mover {
     uint64_t *sums;           /* window after window, in each rank after rank */
     uint32_t own_known;   /* windows whose sums this rank has, of the weights as they are now */
     uint32_t known_count; /* all ranks have them, as far as is known in this update */
-    struct tdm__part *parts; /* of one window */
+    float *scales;        /* of the route, in memory that the device reads; NULL: none */
+    float *found;         /* behind them: what this rank finds of them */
+    struct tdm__part *parts; /* of one window, or to find scales */
     uint8_t *edges;          /* theirs */
     uint32_t *slots;         /* where their sums belong among those of this rank */
     uint64_t *part_sums;
@@ -55,13 +57,50 @@ static uint32_t larger(uint32_t one, uint32_t other)
     return one > other ? one : other;
 }
 
+static uint32_t own_measures(const struct tdm__mover *mover)
+{
+    const struct tdm__scales *scales = &mover->options.route->scales;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        count += scales->measures[i].from_rank == mover->options.rank ? 1 : 0;
+    }
+    return count;
+}
+
+static size_t scales_bytes(const struct tdm__mover *mover)
+{
+    const struct tdm__scales *scales = &mover->options.route->scales;
+    uint64_t count = scales->count;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        count += scales->measures[i].from_rank == mover->options.rank
+                     ? tdm__scales_found(&scales->measures[i])
+                     : 0;
+    }
+    return count * sizeof(*mover->scales);
+}
+
+static tdm_status make_scales(struct tdm__mover *mover)
+{
+    struct tdm__device *device = tdm__regions_device(mover->options.regions);
+    void *address;
+
+    if (!tdm__mover_shares_blocks(mover)) {
+        return TDM_OK;
+    }
+    TDM_TRY(device->ops->host_alloc(device, scales_bytes(mover), &address));
+    mover->scales = address;
+    mover->found = mover->scales + mover->options.route->scales.count;
+    return TDM_OK;
+}
+
 static tdm_status make_buffers(struct tdm__mover *mover)
 {
     const struct tdm__route *route = mover->options.route;
     size_t slices_count = route->from[mover->options.rank].slices_count;
     struct tdm__handles largest = {.header = {.storages_count = 1}};
-    uint32_t share_max = 0;
-
+    uint32_t share_max = own_measures(mover);
     size_t sums_count = 0;
 
     mover->shares_max = calloc((size_t)route->windows_count + 1, sizeof(*mover->shares_max));
@@ -116,6 +155,7 @@ static tdm_status make(struct tdm__mover *mover)
     mover->half_bytes = aligned(options->route->window_bytes_max);
     bucket.size_bytes = TDM__BUCKET_HALVES * mover->half_bytes;
     TDM_TRY(make_buffers(mover));
+    TDM_TRY(make_scales(mover));
     return options->in_place
                ? TDM_OK
                : tdm__region_create_shared(options->regions, &bucket, &mover->bucket);
@@ -149,6 +189,11 @@ void tdm__mover_destroy(struct tdm__mover *mover)
         tdm__mover_close(mover);
     }
     tdm_region_destroy(mover->bucket);
+    if (mover->scales != NULL) {
+        struct tdm__device *device = tdm__regions_device(mover->options.regions);
+
+        device->ops->host_free(device, mover->scales, scales_bytes(mover));
+    }
     free(mover->targets);
     free(mover->slices);
     free(mover->shares_max);
@@ -307,16 +352,87 @@ void tdm__mover_close(struct tdm__mover *mover)
     }
 }
 
+/* ---- scales of shared blocks ------------------------------------------------------------ */
+
+bool tdm__mover_shares_blocks(const struct tdm__mover *mover)
+{
+    return mover->options.route->scales.count > 0;
+}
+
+static const char *source_of(const struct tdm__mover *mover, const struct tdm__copy *copy)
+{
+    return (const char *)mover->slices[copy->from_tensor].address +
+           copy->from_offset * tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+}
+
+/* What is found is packed, measure after measure: two slices may have parts of one block. */
+static tdm_status find_scales(struct tdm__mover *mover)
+{
+    struct tdm__device *device = tdm__regions_device(mover->options.regions);
+    const struct tdm__scales *scales = &mover->options.route->scales;
+    float *found = mover->found;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        const struct tdm__copy *measure = &scales->measures[i];
+
+        if (measure->from_rank == mover->options.rank) {
+            struct tdm__part *part = &mover->parts[count++];
+
+            *part = tdm__convert_part(measure, source_of(mover, measure), found);
+            part->to_pitch = tdm__convert_blocks(measure->columns);
+            found += tdm__scales_found(measure);
+        }
+    }
+    return count == 0 ? TDM_OK
+                      : device->ops->move(device, mover->parts, count, mover->part_sums);
+}
+
+tdm_status tdm__mover_measure(struct tdm__mover *mover)
+{
+    const struct tdm__scales *scales = &mover->options.route->scales;
+    const float *found = mover->found;
+
+    if (!tdm__mover_shares_blocks(mover)) {
+        return TDM_OK;
+    }
+    TDM_TRY(find_scales(mover));
+    memset(mover->scales, 0, scales->count * sizeof(*mover->scales));
+    for (uint32_t i = 0; i < scales->measures_count; i++) {
+        const struct tdm__copy *measure = &scales->measures[i];
+
+        if (measure->from_rank == mover->options.rank) {
+            tdm__scales_merge(measure, found, mover->scales);
+            found += tdm__scales_found(measure);
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__mover_share_scales(struct tdm__mover *mover)
+{
+    return tdm__mover_shares_blocks(mover)
+               ? tdm_group_all_reduce(mover->options.group, mover->scales,
+                                      mover->options.route->scales.count, TDM_MAX)
+               : TDM_OK;
+}
+
 /* ---- write ------------------------------------------------------------------------------ */
 
 /* To NULL: only a sum, so that what members vote for does not depend on who is there. */
-static struct tdm__part part_of(const struct tdm__mover *mover, const struct tdm__copy *copy,
-                                char *to)
+static struct tdm__part part_of(const struct tdm__mover *mover, uint32_t image,
+                                const struct tdm__copy *copy, char *to)
 {
-    const char *from = mover->slices[copy->from_tensor].address;
-    size_t element_bytes = tdm_dtype_bytes((enum tdm_dtype)copy->from_dtype);
+    const struct tdm__route *route = mover->options.route;
+    struct tdm__part part;
 
-    return tdm__convert_part(copy, from + copy->from_offset * element_bytes, to);
+    if (copy->from_tensor == TDM__ROUTE_SCALES) {
+        return tdm__convert_part(copy, mover->scales + copy->from_offset, to);
+    }
+    part = tdm__convert_part(copy, source_of(mover, copy), to);
+    tdm__scales_give(&route->scales, &route->to[image].slices[copy->to_tensor], copy,
+                     mover->scales, &part);
+    return part;
 }
 
 /* Sums of one rank's copies in a window, in the order of images and copies. */
@@ -362,7 +478,7 @@ static void add_image(struct tdm__mover *mover, uint32_t image_index, uint32_t w
             at -= mover->options.in_place ? 0 : about->begin;
             at += tdm__mover_place(mover, window);
             mover->parts[work->parts_count] =
-                part_of(mover, copy, address == NULL ? NULL : address + at);
+                part_of(mover, image_index, copy, address == NULL ? NULL : address + at);
             mover->slots[work->parts_count] = work->sums_count++;
             mover->edges[work->parts_count++] = copy->edge;
         }

@@ -65,6 +65,13 @@ bool tdm__mover_is_held(const struct tdm__mover *mover, uint32_t window);
 /* What an engine rank has once it has every window; then every sum is known. */
 struct tdm__journal tdm__mover_journal(struct tdm__mover *mover, uint32_t engine_rank);
 
+/* Each rank, after open and before the first window: finds the scales of what it has of FP8
+ * blocks that ranks share.  When all have, all together: every rank knows what those of the
+ * blocks are.  Neither has anything to do where none is shared (tdm__mover_shares_blocks). */
+tdm_status tdm__mover_measure(struct tdm__mover *mover);
+tdm_status tdm__mover_share_scales(struct tdm__mover *mover);
+bool tdm__mover_shares_blocks(const struct tdm__mover *mover);
+
 /* Writes what this rank has for a window.  Reads the host copies of what is paused. TDM_E_STATE
  * where weights have changed without a word: the next update begins from the start. */
 tdm_status tdm__mover_write(struct tdm__mover *mover, uint32_t window);

@@ -313,7 +313,12 @@ static tdm_status serve_elements(struct compiler *compiler, uint32_t to_rank, ui
     return TDM_OK;
 }
 
-/* Rectangles of whole blocks, or the scales of such. */
+static uint8_t edge_of(uint32_t from_rank, uint32_t to_rank)
+{
+    return from_rank == to_rank ? TDM__EDGE_SAME_GPU : TDM__EDGE_SAME_NODE;
+}
+
+/* Rectangles by blocks, or the scales of such, out of what each rank holds. */
 static tdm_status serve_blocks(struct compiler *compiler, uint32_t to_rank,
                                const struct item *item)
 {
@@ -321,7 +326,8 @@ static tdm_status serve_blocks(struct compiler *compiler, uint32_t to_rank,
     const struct tdm_tensor_info *tensor =
         &compiler->options->manifest->tensors[wanted->tensor];
     uint64_t missing = wanted->extent[0] * wanted->extent[1];
-    struct tdm__copy copy = {
+    struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX];
+    struct tdm__copy like = {
         .to_tensor = item->slice,
         .convert = item->is_scales ? TDM__CONVERT_SCALES : TDM__CONVERT_FP8,
         .from_dtype = (uint8_t)tensor->dtype,
@@ -331,25 +337,52 @@ static tdm_status serve_blocks(struct compiler *compiler, uint32_t to_rank,
     for (uint32_t i = compiler->firsts[wanted->tensor];
          i < compiler->firsts[wanted->tensor + 1]; i++) {
         const struct run *held = &compiler->held.items[i];
+        uint32_t count = 0;
 
-        if (held->slice_offset != 0) {
-            continue; /* more of a slice that had its turn */
+        like.from_rank = held->rank;
+        like.from_tensor = held->slice;
+        like.edge = edge_of(held->rank, to_rank);
+        if (held->slice_offset == 0) { /* else more of a slice that had its turn */
+            count = tdm__convert_rectangles(
+                tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &like,
+                copies);
         }
-        TDM_TRY(tdm__convert_rectangle(
-            tensor, wanted, &compiler->options->from[held->rank].slices[held->slice], &copy));
-        copy.from_rank = held->rank;
-        copy.from_tensor = held->slice;
-        copy.edge = held->rank == to_rank ? TDM__EDGE_SAME_GPU : TDM__EDGE_SAME_NODE;
-        if (copy.rows > 0) {
+        for (uint32_t k = 0; k < count; k++) {
             compiler->lasts[held->rank] = 0; /* rectangles stay as they are */
-            TDM_TRY(add_copy(compiler, &compiler->route->images[to_rank], &copy));
-            missing -= tdm__copy_elements(&copy);
+            TDM_TRY(add_copy(compiler, &compiler->route->images[to_rank], &copies[k]));
+            missing -= tdm__copy_elements(&copies[k]);
         }
     }
     return missing == 0 ? TDM_OK
                         : tdm__fail(TDM_E_INVAL,
                                     "tensor %s: %" PRIu64 " elements are in no rank's slices",
                                     tensor->name, missing);
+}
+
+/* Scales of shared blocks: every rank has them, so it is the one on the same GPU. */
+static tdm_status serve_shared_scales(struct compiler *compiler, uint32_t to_rank,
+                                      const struct item *item)
+{
+    const struct tdm_slice *wanted = &compiler->options->to[to_rank].slices[item->slice];
+    const struct tdm__manifest *manifest = compiler->options->manifest;
+    uint32_t from_rank = to_rank % compiler->options->from_count;
+    struct tdm__copy copy = {
+        .from_rank = from_rank,
+        .from_tensor = TDM__ROUTE_SCALES,
+        .from_offset = tdm__scales_place(&compiler->route->scales, wanted->tensor,
+                                         wanted->offset[0], wanted->offset[1]),
+        .to_tensor = item->slice,
+        .rows = (uint32_t)tdm__convert_blocks(wanted->extent[0]),
+        .columns = (uint32_t)tdm__convert_blocks(wanted->extent[1]),
+        .from_pitch = (uint32_t)tdm__convert_blocks(manifest->tensors[wanted->tensor].shape[1]),
+        .to_pitch = (uint32_t)tdm__convert_blocks(wanted->extent[1]),
+        .convert = TDM__CONVERT_NONE,
+        .edge = edge_of(from_rank, to_rank),
+        .from_dtype = TDM_F32,
+        .to_dtype = TDM_F32};
+
+    tdm__copy_flatten(&copy);
+    return add_copy(compiler, &compiler->route->images[to_rank], &copy);
 }
 
 /* ---- windows ---------------------------------------------------------------------------- */
@@ -453,9 +486,12 @@ static tdm_status serve_item(struct compiler *compiler, uint32_t to_rank,
     const struct tdm_tensor_info *tensor = &compiler->options->manifest->tensors[slice->tensor];
 
     memset(compiler->lasts, 0, compiler->options->from_count * sizeof(*compiler->lasts));
-    return tdm__slice_scales_bytes(tensor, slice) > 0
-               ? serve_blocks(compiler, to_rank, item)
-               : serve_elements(compiler, to_rank, item->slice);
+    if (tdm__slice_scales_bytes(tensor, slice) == 0) {
+        return serve_elements(compiler, to_rank, item->slice);
+    }
+    return item->is_scales && compiler->route->scales.firsts[slice->tensor] != TDM__SCALES_OWN
+               ? serve_shared_scales(compiler, to_rank, item)
+               : serve_blocks(compiler, to_rank, item);
 }
 
 /* Where a piece that begins at `begin` ends: as many units behind the item's beginning as the
@@ -646,6 +682,11 @@ static tdm_status find_cost(struct tdm__route *route)
 static tdm_status compile(struct compiler *compiler)
 {
     const struct tdm__route_options *options = compiler->options;
+    const struct tdm__scales_options scales = {.manifest = options->manifest,
+                                               .from = options->from,
+                                               .from_count = options->from_count,
+                                               .to = options->to,
+                                               .to_count = options->to_count};
     struct tdm__route *route = compiler->route;
 
     compiler->firsts =
@@ -660,6 +701,9 @@ static tdm_status compile(struct compiler *compiler)
     for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(tdm__layout_check(&options->to[i], options->manifest),
                           "engine rank %" PRIu32, i));
+    }
+    TDM_TRY(tdm__scales_plan(&scales, &route->scales));
+    for (uint32_t i = 0; i < options->to_count; i++) {
         TDM_TRY(tdm__wrap(serve_image(compiler, i), "engine rank %" PRIu32, i));
     }
     TDM_TRY(even_windows(route));
@@ -705,6 +749,7 @@ void tdm__route_destroy(struct tdm__route *route)
         free(route->images[i].windows);
     }
     free(route->images);
+    tdm__scales_fini(&route->scales);
     free(route);
 }
 
@@ -719,7 +764,10 @@ uint64_t tdm__route_image_offset(const struct tdm__route *route, uint32_t image,
 {
     const struct tdm_slice *slice = &route->to[image].slices[copy->to_tensor];
 
-    return offset_of(copy->convert == TDM__CONVERT_SCALES ? slice->scales : slice->address) +
+    bool is_scales =
+        copy->convert == TDM__CONVERT_SCALES || copy->from_tensor == TDM__ROUTE_SCALES;
+
+    return offset_of(is_scales ? slice->scales : slice->address) +
            copy->to_offset * tdm_dtype_bytes((enum tdm_dtype)copy->to_dtype);
 }
 

@@ -5,6 +5,7 @@
 
 #include "colocate/plan/reshard.h"
 #include "colocate/weights/layout.h"
+#include "colocate/weights/scales.h"
 
 /* Both sides say which parts of the tensors they have where.  A route is compiled of that once,
  * the same on every rank; each update only replays it.  Pure: nothing here touches a device.
@@ -22,6 +23,9 @@ struct tdm__route_window {
     uint32_t copies_first;
     uint32_t copies_count;
 };
+
+/* Instead of a slice: the scales of shared blocks (scales.h), which every trainer rank has. */
+#define TDM__ROUTE_SCALES UINT32_MAX
 
 /* Copies are window after window.  In each, from_tensor is a slice of rank from_rank, to_tensor
  * a slice of the image, and offsets count from the beginnings of those. */
@@ -41,6 +45,7 @@ struct tdm__route {
     uint32_t windows_count;          /* of each image; the last ones may be empty */
     uint64_t window_bytes_max;       /* room that a bucket needs */
     struct tdm__route_image *images; /* owned, one an engine rank */
+    struct tdm__scales scales;       /* owned: of blocks that trainer ranks share */
     struct tdm__reshard_cost cost;   /* of what is written; trainer rank r and engine rank r
                                         share a GPU */
 };

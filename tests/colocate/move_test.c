@@ -19,7 +19,7 @@
 #define UNIT   ((size_t)2 << 20)
 #define TRY(x) assert_int_equal((x), TDM_OK)
 
-enum { ROOM_BYTES = 1 << 20, PARTS_MAX = 1500, ROUNDS = 12 };
+enum { ROOM_BYTES = 1 << 20, PARTS_MAX = 1500, ROUNDS = 12, SCALES = 64 };
 
 /* The same bytes twice: on the GPU, half of a block each, and here. */
 struct world {
@@ -30,6 +30,7 @@ struct world {
     unsigned char *gpu_from;
     unsigned char *gpu_to;
     unsigned char *pinned; /* the source once more, in host memory of the device */
+    float *scales;         /* in such memory, for parts that others know the scales of */
     unsigned char *from;
     unsigned char *to;
     struct tdm__part parts[PARTS_MAX];
@@ -56,6 +57,9 @@ static void fill_sources(struct world *world)
             bits = (bits & 0x83ffffff) | 0x38000000;
         }
         memcpy(world->from + i, &bits, sizeof(bits));
+    }
+    for (uint32_t i = 0; i < SCALES; i++) {
+        world->scales[i] = 1e-6f * (float)(1 + chance_below(&world->chance, 1000));
     }
     memcpy(world->pinned, world->from, ROOM_BYTES);
     copy(world, world->gpu_from, world->from, ROOM_BYTES);
@@ -89,6 +93,9 @@ static int set_up(void **state)
     world->gpu_to = world->gpu_from + ROOM_BYTES;
     TRY(world->device->ops->host_alloc(world->device, ROOM_BYTES, &address));
     world->pinned = address;
+    TRY(world->device->ops->host_alloc(world->device, SCALES * sizeof(*world->scales),
+                                       &address));
+    world->scales = address;
     world->from = malloc(ROOM_BYTES);
     world->to = malloc(ROOM_BYTES);
     fill_sources(world);
@@ -105,6 +112,8 @@ static int tear_down(void **state)
     world->device->ops->release(world->device, &world->block, 1);
     world->device->ops->unreserve(world->device, world->gpu_from, UNIT);
     world->device->ops->host_free(world->device, world->pinned, ROOM_BYTES);
+    world->device->ops->host_free(world->device, world->scales,
+                                  SCALES * sizeof(*world->scales));
     cuda_gpu_close(world->gpu);
     if (!cuda_gpu_is_real()) {
         assert_int_equal(cuda_gpu_standin.things(), 0);
@@ -173,6 +182,16 @@ static void drop_end(struct tdm__part *part, bool from)
     }
 }
 
+/* Half of what becomes FP8 does so by scales that are known: up to four blocks wide and down,
+ * or as many as there are. */
+static void give_scales(struct world *world, struct tdm__part *part)
+{
+    if (part->convert == TDM__CONVERT_FP8 && chance_below(&world->chance, 2) == 0) {
+        part->scales = world->scales + chance_below(&world->chance, SCALES / 4);
+        part->scales_pitch = 4 + chance_below(&world->chance, 8);
+    }
+}
+
 /* Now and then nothing is written, or zeros are. */
 static bool add_part(struct world *world, uint32_t rows_max, uint32_t columns_max)
 {
@@ -186,6 +205,7 @@ static bool add_part(struct world *world, uint32_t rows_max, uint32_t columns_ma
 
     part.from_pitch = part.columns + (uint64_t)chance_below(&world->chance, 3) * 8;
     part.to_pitch = part.columns + (uint64_t)chance_below(&world->chance, 3) * 8;
+    give_scales(world, &part);
     if (!place(world, &part)) {
         return false;
     }

@@ -135,6 +135,26 @@ void movers_make_room(struct movers *m, struct tdm__target *target)
     find_target(m, target);
 }
 
+static tdm_status measure_one(struct tdm__mover *mover, uint32_t window)
+{
+    (void)window;
+    return tdm__mover_measure(mover);
+}
+
+static tdm_status share_scales_of_one(struct tdm__mover *mover, uint32_t window)
+{
+    (void)window;
+    return tdm__mover_share_scales(mover);
+}
+
+/* The two ranks have a block between them. */
+static tdm_status share_scales(struct movers *m)
+{
+    assert_true(tdm__mover_shares_blocks(m->movers[0]));
+    TDM_TRY(movers_run(m, 0, measure_one));
+    return movers_run(m, 0, share_scales_of_one);
+}
+
 void movers_open_targets(struct movers *m)
 {
     struct tdm__target target;
@@ -143,6 +163,7 @@ void movers_open_targets(struct movers *m)
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         TRY(tdm__mover_open(m->movers[rank], &target));
     }
+    TRY(share_scales(m));
 }
 
 void movers_begin(struct movers *m)
@@ -388,6 +409,7 @@ static tdm_status try_update(struct movers *m, const struct tdm__target *target)
     for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
         TDM_TRY(tdm__mover_open(m->movers[rank], target));
     }
+    TDM_TRY(share_scales(m));
     for (uint32_t i = 0; i < m->route->windows_count; i++) {
         struct tdm_bytes bytes;
 

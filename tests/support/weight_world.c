@@ -116,8 +116,7 @@ static void invent_model(struct weight_world *world)
     TRY(tdm__manifest_create(world->infos, WORLD_TENSORS, &world->manifest));
 }
 
-/* Rank 0 has the first elements of each tensor, rank 1 the rest, the scalar too; the second
- * tensor is rank 0's alone. */
+/* Rank 0 has the first elements of each tensor, rank 1 the rest, the scalar too. */
 static void cut_slices(struct weight_world *world)
 {
     char *ends[WORLD_RANKS];
@@ -133,7 +132,7 @@ static void cut_slices(struct weight_world *world)
         uint64_t elements = tdm_tensor_elements(&world->infos[i]);
         uint64_t middle =
             elements == 1 ? 0 : 1 + chance_below(&world->chance, (uint32_t)elements - 1);
-        const uint64_t borders[WORLD_RANKS + 1] = {0, i == 1 ? elements : middle, elements};
+        const uint64_t borders[WORLD_RANKS + 1] = {0, middle, elements};
 
         for (uint32_t rank = 0; rank < WORLD_RANKS; rank++) {
             struct tdm__layout *layout = &world->layouts[rank];

@@ -327,6 +327,14 @@ static __device__ float scale_of(const struct tdm__cuda_part *part, const struct
     return __fdiv_rn(__uint_as_float(largest), 448.0f);
 }
 
+/* The tile's own, or the one that it has together with what others hold. */
+static __device__ float scale_for(const struct tdm__cuda_part *part, const struct tile *tile,
+                                  word down, word across)
+{
+    return part->scales != NULL ? part->scales[down * part->scales_pitch + across]
+                                : scale_of(part, tile);
+}
+
 static __device__ word eight_codes(const struct tdm__cuda_part *part, const struct tile *tile,
                                    word row, word column, float inverse)
 {
@@ -338,7 +346,7 @@ static __device__ word eight_codes(const struct tdm__cuda_part *part, const stru
     return codes;
 }
 
-/* A block of threads for each tile: the largest first, then the quotients. */
+/* A block of threads for each tile: the scale first, then the quotients. */
 KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
 {
     const struct tdm__cuda_part *part = &batch.parts[blockIdx.y];
@@ -350,7 +358,8 @@ KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
     for (word block = blockIdx.x; block < count; block += gridDim.x) {
         struct tile tile = tile_at(part, block / across, block % across);
         word pairs = up(tile.columns, STRIPE_BYTES) * STRIPE_PAIRS;
-        float inverse = __fdiv_rn(1.0f, scale_of(part, &tile));
+        float scale = scale_for(part, &tile, block / across, block % across);
+        float inverse = __fdiv_rn(1.0f, scale);
 
         for (word i = threadIdx.x; i < tile.rows * pairs; i += blockDim.x) {
             word down = block / across * TILE + i / pairs;

@@ -14,14 +14,16 @@ struct tdm__cuda_part {
     unsigned long long columns;
     unsigned long long from_pitch;
     unsigned long long to_pitch;
+    const float *scales; /* to quantize by; NULL: each tile's own */
+    unsigned scales_pitch;
     unsigned char from_bytes; /* of an element */
     unsigned char from_unit;
     unsigned char to_unit;
-    unsigned char reserved[5];
+    unsigned char reserved;
 };
 
 /* As many as a kernel's arguments hold (4 KiB). */
-enum { TDM__CUDA_BATCH_MAX = 64, TDM__CUDA_LANES = 8 };
+enum { TDM__CUDA_BATCH_MAX = 56, TDM__CUDA_LANES = 8 };
 
 struct tdm__cuda_batch {
     struct tdm__cuda_part parts[TDM__CUDA_BATCH_MAX];

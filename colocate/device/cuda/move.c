@@ -144,6 +144,8 @@ static struct tdm__cuda_part describe(const struct tdm__part *part, uint64_t lan
         .columns = part->columns,
         .from_pitch = from_pitch,
         .to_pitch = to_pitch,
+        .scales = part->scales,
+        .scales_pitch = part->scales_pitch,
         .from_bytes = (uint8_t)from_bytes,
         .from_unit = unit_of(part->from, part->columns * from_bytes, from_pitch),
         .to_unit = unit_of(part->to, rows.size_bytes, to_pitch),

@@ -1,0 +1,179 @@
+/* scales.c - the scales of FP8 blocks that trainer ranks share: who finds what of them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/scales.h"
+
+#include "colocate/plan/grow.h"
+#include "colocate/plan/model.h"
+#include "colocate/weights/convert.h"
+#include "runtime/error.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- planning --------------------------------------------------------------------------- */
+
+/* What is known of a tensor before those that share blocks have a place. */
+enum { CONVERTED = 1, SHARED = 2 };
+
+static void mark_converted(const struct tdm__scales_options *options, uint8_t *marks)
+{
+    for (uint32_t rank = 0; rank < options->to_count; rank++) {
+        for (uint32_t i = 0; i < options->to[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &options->to[rank].slices[i];
+
+            if (tdm__slice_scales_bytes(&options->manifest->tensors[slice->tensor], slice) >
+                0) {
+                marks[slice->tensor] |= CONVERTED;
+            }
+        }
+    }
+}
+
+static void mark_shared(const struct tdm__scales_options *options, uint8_t *marks)
+{
+    for (uint32_t rank = 0; rank < options->from_count; rank++) {
+        for (uint32_t i = 0; i < options->from[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &options->from[rank].slices[i];
+
+            if ((marks[slice->tensor] & CONVERTED) != 0 &&
+                tdm__convert_cuts_blocks(&options->manifest->tensors[slice->tensor], slice)) {
+                marks[slice->tensor] |= SHARED;
+            }
+        }
+    }
+}
+
+static void place_tensors(const struct tdm__manifest *manifest, const uint8_t *marks,
+                          struct tdm__scales *scales)
+{
+    for (uint32_t i = 0; i < manifest->tensors_count; i++) {
+        const uint64_t *shape = manifest->tensors[i].shape;
+
+        scales->firsts[i] = TDM__SCALES_OWN;
+        if ((marks[i] & SHARED) != 0) {
+            scales->firsts[i] = scales->count;
+            scales->count += tdm__convert_blocks(shape[0]) * tdm__convert_blocks(shape[1]);
+        }
+    }
+}
+
+/* All that a slice has, whoever wants it. */
+static tdm_status measure_slice(const struct tdm_tensor_info *tensor,
+                                const struct tdm_slice *slice, const struct tdm__copy *like,
+                                struct tdm__scales *scales, uint32_t *room)
+{
+    const struct tdm_slice whole = {.extent = {tensor->shape[0], tensor->shape[1]}};
+    struct tdm__copy copies[TDM__CONVERT_RECTANGLES_MAX];
+    uint32_t count = tdm__convert_rectangles(tensor, &whole, slice, like, copies);
+
+    for (uint32_t i = 0; i < count; i++) {
+        TDM_TRY(tdm__grow((void **)&scales->measures, room, scales->measures_count,
+                          sizeof(copies[i])));
+        copies[i].to_offset += scales->firsts[slice->tensor];
+        scales->measures[scales->measures_count++] = copies[i];
+        scales->measured_bytes += tdm__copy_bytes(&copies[i]);
+    }
+    return TDM_OK;
+}
+
+static tdm_status list_measures(const struct tdm__scales_options *options,
+                                struct tdm__scales *scales)
+{
+    uint32_t room = 0;
+
+    for (uint32_t rank = 0; rank < options->from_count; rank++) {
+        for (uint32_t i = 0; i < options->from[rank].slices_count; i++) {
+            const struct tdm_slice *slice = &options->from[rank].slices[i];
+            const struct tdm_tensor_info *tensor = &options->manifest->tensors[slice->tensor];
+            const struct tdm__copy like = {.from_rank = rank,
+                                           .from_tensor = i,
+                                           .to_tensor = slice->tensor,
+                                           .convert = TDM__CONVERT_SCALES,
+                                           .from_dtype = (uint8_t)tensor->dtype,
+                                           .to_dtype = TDM_F32};
+
+            if (scales->firsts[slice->tensor] != TDM__SCALES_OWN) {
+                TDM_TRY(measure_slice(tensor, slice, &like, scales, &room));
+            }
+        }
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm__scales_plan(const struct tdm__scales_options *options,
+                            struct tdm__scales *scales_out)
+{
+    size_t tensors_count = options->manifest->tensors_count;
+    struct tdm__scales scales = {.manifest = options->manifest};
+    uint8_t *marks = calloc(tensors_count + 1, sizeof(*marks));
+    tdm_status status;
+
+    scales.firsts = calloc(tensors_count + 1, sizeof(*scales.firsts));
+    if (scales.firsts == NULL || marks == NULL) {
+        free(scales.firsts);
+        free(marks);
+        return tdm__fail(TDM_E_NOMEM, "scales of %zu tensors", tensors_count);
+    }
+    mark_converted(options, marks);
+    mark_shared(options, marks);
+    place_tensors(options->manifest, marks, &scales);
+    free(marks);
+    status = list_measures(options, &scales);
+    if (status != TDM_OK) {
+        tdm__scales_fini(&scales);
+        return status;
+    }
+    *scales_out = scales;
+    return TDM_OK;
+}
+
+void tdm__scales_fini(struct tdm__scales *scales)
+{
+    free(scales->firsts);
+    free(scales->measures);
+    *scales = (struct tdm__scales){.firsts = NULL};
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+static uint64_t pitch_of(const struct tdm__scales *scales, uint32_t tensor)
+{
+    return tdm__convert_blocks(scales->manifest->tensors[tensor].shape[1]);
+}
+
+uint64_t tdm__scales_place(const struct tdm__scales *scales, uint32_t tensor, uint64_t row,
+                           uint64_t column)
+{
+    return scales->firsts[tensor] + row / TDM__FP8_BLOCK * pitch_of(scales, tensor) +
+           column / TDM__FP8_BLOCK;
+}
+
+void tdm__scales_give(const struct tdm__scales *scales, const struct tdm_slice *wanted,
+                      const struct tdm__copy *copy, const float *table, struct tdm__part *part)
+{
+    uint64_t row = wanted->offset[0] + copy->to_offset / wanted->extent[1];
+    uint64_t column = wanted->offset[1] + copy->to_offset % wanted->extent[1];
+
+    if (copy->convert == TDM__CONVERT_FP8 &&
+        scales->firsts[wanted->tensor] != TDM__SCALES_OWN) {
+        part->scales = table + tdm__scales_place(scales, wanted->tensor, row, column);
+        part->scales_pitch = (uint32_t)pitch_of(scales, wanted->tensor);
+    }
+}
+
+uint64_t tdm__scales_found(const struct tdm__copy *measure)
+{
+    return tdm__convert_blocks(measure->rows) * tdm__convert_blocks(measure->columns);
+}
+
+void tdm__scales_merge(const struct tdm__copy *measure, const float *found, float *table)
+{
+    uint64_t columns = tdm__convert_blocks(measure->columns);
+
+    for (uint64_t i = 0; i < tdm__scales_found(measure); i++) {
+        float *scale =
+            &table[measure->to_offset + i / columns * measure->to_pitch + i % columns];
+
+        *scale = found[i] > *scale ? found[i] : *scale;
+    }
+}

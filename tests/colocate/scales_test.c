@@ -1,0 +1,156 @@
+/* scales_test.c - who finds what of blocks that ranks share; what comes of it: convert_test. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "colocate/weights/scales.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define TRY(x) assert_int_equal((x), TDM_OK)
+
+enum { RANKS = 4, ROWS = 768, COLUMNS = 300, COLUMN_BLOCKS = 3, EXPERTS = 2, HEAD = 0 };
+
+/* Experts of 768 rows, four ranks of 192, as Qwen3-30B-A3B has them; and a tensor that is cut
+ * between its blocks. */
+struct world {
+    struct tdm__manifest *manifest;
+    struct tdm_slice held[RANKS][EXPERTS + 1];
+    struct tdm__layout from[RANKS];
+    struct tdm_slice wanted[EXPERTS + 1];
+    struct tdm__layout to;
+    struct tdm__scales scales;
+};
+
+static struct tdm_slice rows_of(uint32_t tensor, uint64_t first, uint64_t rows)
+{
+    return (struct tdm_slice){
+        .tensor = tensor, .offset = {first, 0}, .extent = {rows, COLUMNS}};
+}
+
+static int set_up(void **state)
+{
+    static const char *const names[EXPERTS + 1] = {"head", "up_0", "up_1"};
+    struct tdm_tensor_info infos[EXPERTS + 1];
+    struct world *world = calloc(1, sizeof(*world));
+
+    assert_non_null(world);
+    for (uint32_t i = 0; i <= EXPERTS; i++) {
+        uint64_t rows = i == HEAD ? 512 : ROWS;
+
+        infos[i] = (struct tdm_tensor_info){
+            .name = names[i], .dtype = TDM_BF16, .dims_count = 2, .shape = {rows, COLUMNS}};
+        world->wanted[i] = rows_of(i, 0, rows);
+        world->wanted[i].dtype = TDM_F8_E4M3;
+        for (uint32_t rank = 0; rank < RANKS; rank++) {
+            world->held[rank][i] = rows_of(i, rank * rows / RANKS, rows / RANKS);
+            world->from[rank] = (struct tdm__layout){world->held[rank], EXPERTS + 1};
+        }
+    }
+    world->to = (struct tdm__layout){world->wanted, EXPERTS + 1};
+    TRY(tdm__manifest_create(infos, EXPERTS + 1, &world->manifest));
+    *state = world;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    struct world *world = *state;
+
+    tdm__scales_fini(&world->scales);
+    tdm__manifest_destroy(world->manifest);
+    free(world);
+    return 0;
+}
+
+static void plan(struct world *world)
+{
+    const struct tdm__scales_options options = {.manifest = world->manifest,
+                                                .from = world->from,
+                                                .from_count = RANKS,
+                                                .to = &world->to,
+                                                .to_count = 1};
+
+    TRY(tdm__scales_plan(&options, &world->scales));
+}
+
+static void only_what_is_cut_through_has_a_place(void **state)
+{
+    struct world *world = *state;
+
+    plan(world);
+    assert_true(world->scales.firsts[HEAD] == TDM__SCALES_OWN);
+    assert_true(world->scales.firsts[1] == 0);
+    assert_true(world->scales.firsts[2] == ROWS / 128 * COLUMN_BLOCKS);
+    assert_true(world->scales.count == EXPERTS * ROWS / 128 * COLUMN_BLOCKS);
+    assert_true(world->scales.measured_bytes == EXPERTS * ROWS * COLUMNS * 2);
+    assert_true(tdm__scales_place(&world->scales, 2, 640, 256) == world->scales.count - 1);
+}
+
+/* The rest of a block first: then all begins where blocks do. */
+static void every_rank_finds_its_own_part(void **state)
+{
+    static const uint32_t rows[RANKS][2] = {{192, 0}, {64, 128}, {192, 0}, {64, 128}};
+    struct world *world = *state;
+    const struct tdm__copy *measure;
+
+    plan(world);
+    measure = world->scales.measures;
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+        for (uint32_t i = 0; i < EXPERTS * 2; i++) {
+            if (rows[rank][i % 2] > 0) {
+                assert_int_equal(measure->from_rank, rank);
+                assert_int_equal(measure->from_tensor, 1 + i / 2);
+                assert_int_equal(measure->rows, rows[rank][i % 2]);
+                assert_int_equal(measure->from_offset, i % 2 * 64 * COLUMNS);
+                measure++;
+            }
+        }
+    }
+    assert_ptr_equal(measure, world->scales.measures + world->scales.measures_count);
+}
+
+static void what_keeps_its_dtype_is_not_looked_at(void **state)
+{
+    struct world *world = *state;
+
+    world->wanted[1].dtype = 0;
+    world->wanted[2].dtype = TDM_BF16;
+    plan(world);
+    assert_true(world->scales.count == 0);
+    assert_int_equal(world->scales.measures_count, 0);
+}
+
+static void the_largest_stays_whoever_comes_first(void **state)
+{
+    const struct tdm__copy measure = {
+        .rows = 130, .columns = 200, .to_offset = 1, .to_pitch = 3};
+    const float found[4] = {1, 2, 3, 4};
+    float table[6] = {9, 5, 0, 9, 0, 4.5f};
+    const float wanted[6] = {9, 5, 2, 9, 3, 4.5f};
+
+    (void)state;
+    assert_true(tdm__scales_found(&measure) == 4);
+    for (int i = 0; i < 2; i++) {
+        tdm__scales_merge(&measure, found, table);
+        assert_memory_equal(table, wanted, sizeof(wanted));
+    }
+}
+
+#define IN_WORLD(promise) cmocka_unit_test_setup_teardown(promise, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(only_what_is_cut_through_has_a_place),
+        IN_WORLD(every_rank_finds_its_own_part),
+        IN_WORLD(what_keeps_its_dtype_is_not_looked_at),
+        cmocka_unit_test(the_largest_stays_whoever_comes_first),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
