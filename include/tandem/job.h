@@ -174,11 +174,11 @@ struct tdm_engine_ops {
     void (*close)(void *state);
     /* May be NULL: updates then go through load().  Which parts of the trainers' tensors this
      * rank keeps, each contiguous at its address in the "weights" region (as start() got it),
-     * in the tensor's order, and in its dtype or the slice's own.  An FP8 block must be whole
-     * on one trainer rank: a tensor of which that is not so is refused by name.  Trainers then
-     * write them there themselves, or into buckets of the same layout, and load() is asked for
-     * files only; what no part covers is zero.  A tensor it does not know is refused with
-     * TDM_E_INVAL naming it.  Borrowed for the rank's life. */
+     * in the tensor's order, and in its dtype or the slice's own.  Trainers may share an FP8
+     * block: its scale is that of all of it.  Trainers then write them there themselves, or
+     * into buckets of the same layout, and load() is asked for files only; what no part covers
+     * is zero.  A tensor it does not know is refused with TDM_E_INVAL naming it.  Borrowed for
+     * the rank's life. */
     tdm_status (*layout)(void *state, const struct tdm_tensor_info *tensors,
                          uint32_t tensors_count, const struct tdm_slice **slices_out,
                          uint32_t *slices_count_out);

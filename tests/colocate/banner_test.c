@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -56,6 +57,23 @@ static void engines_on_gpus_of_their_own_say_so(void **state)
     assert_null(strstr(text, "gather"));
 }
 
+static void the_cost_says_what_is_read_twice(void **state)
+{
+    struct tdm__job_spec donating = spec;
+    struct tdm__weight_cost cost = {
+        .same_gpu_bytes = 3 << 20, .other_gpu_bytes = 1 << 20, .copies_max = 7};
+    char text[TDM__BANNER_BYTES];
+
+    (void)state;
+    (void)snprintf(donating.update_mode, sizeof(donating.update_mode), "donate");
+    tdm__banner_update(&donating, &cost, text);
+    assert_string_equal(text, "update      4 MiB, 75 % of it on the same GPU   at most 7 "
+                              "copies an engine rank   donate");
+    cost.measured_bytes = 2 << 20;
+    tdm__banner_update(&donating, &cost, text);
+    assert_non_null(strstr(text, "donate   2 MiB read twice: trainer ranks share FP8 blocks"));
+}
+
 static void a_large_job_is_cut_short(void **state)
 {
     struct tdm__job_spec large = spec;
@@ -81,6 +99,7 @@ int main(void)
         cmocka_unit_test(the_title_names_the_run_after_its_folder),
         cmocka_unit_test(the_placement_shows_the_gather_groups),
         cmocka_unit_test(engines_on_gpus_of_their_own_say_so),
+        cmocka_unit_test(the_cost_says_what_is_read_twice),
         cmocka_unit_test(a_large_job_is_cut_short),
     };
 

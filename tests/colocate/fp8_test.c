@@ -94,6 +94,37 @@ static void each_block_has_its_own_scale(void **state)
     assert_int_equal(bytes[1], 0);
 }
 
+/* A matrix in four pieces that cut through its blocks, each converted alone. */
+static void pieces_by_the_blocks_scales_are_the_whole(void **state)
+{
+    enum { ROWS = 300, COLUMNS = 200, ROW = 60, COLUMN = 130, SCALES = 3 * 2 };
+    static float values[ROWS * COLUMNS];
+    static uint8_t whole[ROWS * COLUMNS];
+    static uint8_t pieces[ROWS * COLUMNS];
+    const uint32_t rows[] = {0, ROW, 128, ROWS};
+    const uint32_t columns[] = {0, 128, COLUMN, COLUMNS};
+    float scales[SCALES];
+
+    (void)state;
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        values[i] = (float)(int32_t)(i * 2654435761u) * (i % 7 == 0 ? 0x1p-33f : 0x1p-36f);
+    }
+    tdm__fp8_quantize(&(struct tdm__matrix){values, TDM_F32, ROWS, COLUMNS, COLUMNS},
+                      &(struct tdm__fp8_matrix){whole, scales, COLUMNS, 2});
+    for (int i = 0; i < 3; i++) {
+        for (int k = 0; k < 3; k++) {
+            uint32_t first = rows[i] * COLUMNS + columns[k];
+            const struct tdm__matrix piece = {values + first, TDM_F32, rows[i + 1] - rows[i],
+                                              columns[k + 1] - columns[k], COLUMNS};
+            const struct tdm__fp8_scales known = {scales + rows[i] / 128 * 2 + columns[k] / 128,
+                                                  2};
+
+            tdm__fp8_encode(&piece, &known, pieces + first, COLUMNS);
+        }
+    }
+    assert_memory_equal(pieces, whole, sizeof(whole));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -102,6 +133,7 @@ int main(void)
         cmocka_unit_test(what_is_too_large_is_448_and_a_nan_stays_one),
         cmocka_unit_test(bf16_is_the_upper_half_rounded),
         cmocka_unit_test(each_block_has_its_own_scale),
+        cmocka_unit_test(pieces_by_the_blocks_scales_are_the_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

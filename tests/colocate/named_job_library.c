@@ -2,18 +2,48 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/named.h"
+#include "colocate/plan/fp8.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <tandem/tandem.h>
+
+enum { SCALES = 8 };
+
+/* Of a block of a tensor that an engine keeps as FP8. */
+struct scale {
+    uint32_t tensor;
+    uint64_t row; /* of its block */
+    uint64_t column;
+    float value; /* 0: of none yet */
+};
 
 /* What lies where follows from the layout's name alone; that the pieces are right is
  * shards_test's business, that each arrives at its place is what this is for. */
 struct side {
     const struct tdm_rank_context *context; /* borrowed */
     struct tdm__named *named;               /* owned: the pieces */
+    uint32_t *numbers; /* owned: of each tensor, without the scales that FP8 adds */
     char *weights;
+    struct scale scales[SCALES]; /* found last, by the column of their blocks */
 };
+
+static tdm_status number_tensors(struct side *side)
+{
+    const struct tdm__model *model = side->named->model;
+    uint32_t number = 0;
+
+    side->numbers = calloc(model->tensors_count + 1u, sizeof(*side->numbers));
+    if (side->numbers == NULL) {
+        return tdm_fail(TDM_E_NOMEM, "numbers of tensors");
+    }
+    for (uint32_t i = 0; i < model->tensors_count; i++) {
+        side->numbers[i] = number;
+        number += model->tensors[i].kind == TDM__KIND_SCALE ? 0 : 1;
+    }
+    return TDM_OK;
+}
 
 static tdm_status open_side(const struct tdm_rank_context *context, const char *section,
                             void **state_out)
@@ -33,7 +63,11 @@ static tdm_status open_side(const struct tdm_rank_context *context, const char *
     if (status == TDM_OK) {
         status = tdm__named_create(&options, &side->named);
     }
+    if (status == TDM_OK) {
+        status = number_tensors(side);
+    }
     if (status != TDM_OK) {
+        tdm__named_destroy(side->named);
         free(side);
         return status;
     }
@@ -56,6 +90,7 @@ static void close_side(void *state)
     struct side *side = state;
 
     tdm__named_destroy(side->named);
+    free(side->numbers);
     free(side);
 }
 
@@ -72,13 +107,44 @@ static tdm_status regions(void *state, struct tdm_region_spec specs[TDM_RANK_REG
 
 /* ---- elements --------------------------------------------------------------------------- */
 
-/* A small whole number, which bfloat16 holds as well. */
+/* A small whole number, doubled some times, which bfloat16 holds as well: parts of a block of
+ * 128 x 128 have other largest ones than the block. */
 static float value_of(uint32_t tensor, uint64_t row, uint64_t column)
 {
     uint64_t mixed = (tensor * UINT64_C(0x9e3779b97f4a7c15)) ^
                      (row * UINT64_C(0xbf58476d1ce4)) ^ (column * UINT64_C(0x94d049bb13));
 
-    return (float)(1 + (mixed ^ mixed >> 29) % 255);
+    return ldexpf((float)(1 + (mixed ^ mixed >> 29) % 255),
+                  (int)(row / 24 % 5 + column / 40 % 3));
+}
+
+/* Of the block that begins there. */
+static float find_scale(const struct side *side, uint32_t tensor, uint64_t row, uint64_t column)
+{
+    const struct tdm__model_tensor *info = &side->named->model->tensors[tensor];
+    float largest = 0;
+
+    for (uint64_t i = row; i < row + TDM__FP8_BLOCK && i < info->rows; i++) {
+        for (uint64_t k = column; k < column + TDM__FP8_BLOCK && k < info->columns; k++) {
+            largest = fmaxf(largest, value_of(side->numbers[tensor], i, k));
+        }
+    }
+    return largest / 448.0f;
+}
+
+/* Of the block in which an element lies. */
+static float scale_of(struct side *side, uint32_t tensor, uint64_t row, uint64_t column)
+{
+    uint64_t first_row = row / TDM__FP8_BLOCK * TDM__FP8_BLOCK;
+    uint64_t first_column = column / TDM__FP8_BLOCK * TDM__FP8_BLOCK;
+    struct scale *scale = &side->scales[column / TDM__FP8_BLOCK % SCALES];
+
+    if (scale->value <= 0 || scale->tensor != tensor || scale->row != first_row ||
+        scale->column != first_column) {
+        *scale = (struct scale){tensor, first_row, first_column,
+                                find_scale(side, tensor, first_row, first_column)};
+    }
+    return scale->value;
 }
 
 static char *place_of(const struct side *side, const struct tdm__piece *piece, uint64_t row,
@@ -93,32 +159,48 @@ static char *place_of(const struct side *side, const struct tdm__piece *piece, u
 static void put(const struct side *side, const struct tdm__piece *piece, uint64_t row,
                 uint64_t column)
 {
-    float value =
-        value_of(piece->tensor, piece->rectangle.row + row, piece->rectangle.column + column);
+    float value = value_of(side->numbers[piece->tensor], piece->rectangle.row + row,
+                           piece->rectangle.column + column);
+    uint16_t half = tdm__bf16_of(value);
 
-    memcpy(place_of(side, piece, row, column), &value, sizeof(value));
+    if (side->context->tensors[piece->local].info.dtype == TDM_BF16) {
+        memcpy(place_of(side, piece, row, column), &half, sizeof(half));
+    } else {
+        memcpy(place_of(side, piece, row, column), &value, sizeof(value));
+    }
 }
 
-static tdm_status check(const struct side *side, const struct tdm__piece *piece, uint64_t row,
+/* The bits of an element as its dtype has them. */
+static uint32_t bits_wanted(struct side *side, const struct tdm__piece *piece, uint64_t row,
+                            uint64_t column)
+{
+    uint64_t down = piece->rectangle.row + row;
+    uint64_t across = piece->rectangle.column + column;
+    float value = value_of(side->numbers[piece->tensor], down, across);
+    uint32_t bits;
+
+    if (side->named->model->tensors[piece->tensor].kind == TDM__KIND_SCALE) {
+        value =
+            scale_of(side, piece->tensor - 1, down * TDM__FP8_BLOCK, across * TDM__FP8_BLOCK);
+    } else if (side->context->tensors[piece->local].info.dtype == TDM_F8_E4M3) {
+        return tdm__e4m3_of(value * (1.0f / scale_of(side, piece->tensor, down, across)));
+    }
+    memcpy(&bits, &value, sizeof(bits));
+    return side->context->tensors[piece->local].info.dtype == TDM_BF16 ? bits >> 16 : bits;
+}
+
+static tdm_status check(struct side *side, const struct tdm__piece *piece, uint64_t row,
                         uint64_t column)
 {
     const struct tdm_rank_tensor *tensor = &side->context->tensors[piece->local];
-    float wanted =
-        value_of(piece->tensor, piece->rectangle.row + row, piece->rectangle.column + column);
+    uint32_t wanted = bits_wanted(side, piece, row, column);
     uint32_t bits = 0;
-    float value;
 
-    if (tensor->info.dtype == TDM_BF16) {
-        memcpy((char *)&bits + 2, place_of(side, piece, row, column), 2);
-    } else {
-        memcpy(&bits, place_of(side, piece, row, column), 4);
-    }
-    memcpy(&value, &bits, sizeof(value));
-    return value == wanted
-               ? TDM_OK
-               : tdm_fail(TDM_E_STATE, "%s: row %llu, column %llu: %g, not %g",
-                          tensor->info.name, (unsigned long long)row,
-                          (unsigned long long)column, (double)value, (double)wanted);
+    memcpy(&bits, place_of(side, piece, row, column), tdm_dtype_bytes(tensor->info.dtype));
+    return bits == wanted ? TDM_OK
+                          : tdm_fail(TDM_E_STATE, "%s: row %llu, column %llu: bits %x, not %x",
+                                     tensor->info.name, (unsigned long long)row,
+                                     (unsigned long long)column, bits, wanted);
 }
 
 /* ---- the tables ------------------------------------------------------------------------- */
@@ -151,7 +233,7 @@ static tdm_status generate(void *state, const struct tdm_prompt *prompts,
                            uint32_t prompts_count, const struct tdm_sampling *sampling,
                            struct tdm_completion *completions)
 {
-    const struct side *side = state;
+    struct side *side = state;
 
     (void)prompts;
     (void)prompts_count;

@@ -36,6 +36,13 @@ static const char experts[] =
     " \"head_dim\": 8, \"vocab_size\": 96, \"tie_word_embeddings\": false,"
     " \"num_experts\": 8, \"moe_intermediate_size\": 16, \"decoder_sparse_step\": 1,"
     " \"mlp_only_layers\": [], \"torch_dtype\": \"bfloat16\"}";
+/* Rows and columns that four or two ranks do not cut between blocks of 128 x 128. */
+static const char blocks[] =
+    "{\"model_type\": \"qwen3_moe\", \"num_hidden_layers\": 1, \"hidden_size\": 160,"
+    " \"intermediate_size\": 48, \"num_attention_heads\": 8, \"num_key_value_heads\": 8,"
+    " \"head_dim\": 16, \"vocab_size\": 96, \"tie_word_embeddings\": false,"
+    " \"num_experts\": 2, \"moe_intermediate_size\": 384, \"decoder_sparse_step\": 1,"
+    " \"mlp_only_layers\": [], \"torch_dtype\": \"bfloat16\"}";
 
 static char model_path[] = "/tmp/named-test-XXXXXX";
 
@@ -223,7 +230,9 @@ static void open_job(const struct pair *pair)
     options.gpus = spec.num_gpus;
     options.gpu_bytes = spec.gpu_bytes;
     TRY(tdm_runtime_start(&options, &controller.runtime));
-    TRY(tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL));
+    if (tdm__crew_start(&controller.crew, controller.runtime, &spec, NULL) != TDM_OK) {
+        fail_msg("%s", tdm_error_detail());
+    }
     TRY(tdm__controller_resume_trainer(&controller));
     TRY(tdm__controller_pause_trainer(&controller));
     TRY(tdm__controller_resume_weights(&controller));
@@ -263,6 +272,10 @@ static void every_element_arrives_between_named_layouts(void **state)
         {experts, "{layout: fsdp, state: sharded, dtype: F32}",
          "{layout: engine, tp: 2, ep: 2}", 2, "donate"},
         {dense, "{layout: hugging_face, dtype: F32}", "hugging_face", 4, "donate"},
+        {blocks, "{layout: megatron, tp: 4, etp: 4, dtype: F32}",
+         "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "donate"},
+        {blocks, "{layout: fsdp, state: local, dtype: BF16}",
+         "{layout: engine, tp: 1, dtype: F8_E4M3}", 4, "copy"},
     };
 
     (void)state;

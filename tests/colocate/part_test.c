@@ -44,11 +44,15 @@ static int fill(void **state)
 /* What every device is compared with; what the bits themselves are: fp8_test, convert_test. */
 static void a_sum_is_that_of_what_is_written_or_would_be(void **state)
 {
-    const struct tdm__part parts[] = {
+    static const float known[] = {1, 2, 3, 4};
+    struct tdm__part parts[] = {
         part_of(TDM__CONVERT_NONE, TDM_F32), part_of(TDM__CONVERT_BF16, TDM_BF16),
-        part_of(TDM__CONVERT_FP8, TDM_F8_E4M3), part_of(TDM__CONVERT_SCALES, TDM_F32)};
+        part_of(TDM__CONVERT_FP8, TDM_F8_E4M3), part_of(TDM__CONVERT_SCALES, TDM_F32),
+        part_of(TDM__CONVERT_FP8, TDM_F8_E4M3)};
 
     (void)state;
+    parts[4].scales = known;
+    parts[4].scales_pitch = 2;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
         struct tdm__part unwritten = parts[i];
         struct tdm__rows rows = tdm__part_rows(&parts[i]);
