@@ -151,14 +151,18 @@ uint64_t tdm__scales_place(const struct tdm__scales *scales, uint32_t tensor, ui
 void tdm__scales_give(const struct tdm__scales *scales, const struct tdm_slice *wanted,
                       const struct tdm__copy *copy, const float *table, struct tdm__part *part)
 {
-    uint64_t row = wanted->offset[0] + copy->to_offset / wanted->extent[1];
-    uint64_t column = wanted->offset[1] + copy->to_offset % wanted->extent[1];
+    uint64_t columns = wanted->extent[1]; /* 0: no matrix, and never FP8 */
+    uint64_t place;
 
-    if (copy->convert == TDM__CONVERT_FP8 &&
-        scales->firsts[wanted->tensor] != TDM__SCALES_OWN) {
-        part->scales = table + tdm__scales_place(scales, wanted->tensor, row, column);
-        part->scales_pitch = (uint32_t)pitch_of(scales, wanted->tensor);
+    if (copy->convert != TDM__CONVERT_FP8 ||
+        scales->firsts[wanted->tensor] == TDM__SCALES_OWN) {
+        return;
     }
+    place =
+        tdm__scales_place(scales, wanted->tensor, wanted->offset[0] + copy->to_offset / columns,
+                          wanted->offset[1] + copy->to_offset % columns);
+    part->scales = table + place;
+    part->scales_pitch = (uint32_t)pitch_of(scales, wanted->tensor);
 }
 
 uint64_t tdm__scales_found(const struct tdm__copy *measure)
