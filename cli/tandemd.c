@@ -164,10 +164,12 @@ static tdm_status open_store(struct daemon *daemon)
     return TDM_OK;
 }
 
+/* A daemon that starts in a directory where one was before takes over its token. */
 static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKEN_BYTES])
 {
     const char *named = getenv("TANDEM_TOKEN_FILE");
     char path[TDM__ADDRESS_BYTES + 16];
+    tdm_status status;
 
     if (named != NULL && named[0] != '\0') {
         return tdm__token_read(named, token);
@@ -177,7 +179,8 @@ static tdm_status get_token(const struct daemon *daemon, uint8_t token[TDM__TOKE
                                      "the same 32-byte file on every node");
     }
     (void)snprintf(path, sizeof(path), "%s/token", daemon->directory);
-    return tdm__token_make(path, token);
+    status = tdm__token_make(path, token);
+    return status == TDM_E_EXISTS ? tdm__token_read(path, token) : status;
 }
 
 static tdm_status listen_here(struct daemon *daemon)

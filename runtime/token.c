@@ -41,7 +41,7 @@ tdm_status tdm__token_make(const char *path, uint8_t token_out[TDM__TOKEN_BYTES]
     }
     fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) {
-        return tdm__fail(TDM_E_EXISTS, "token file %s", path);
+        return tdm__fail(TDM_E_EXISTS, "token file %s is there already", path);
     }
     if (fd < 0) {
         return tdm__fail_errno(errno, "token file %s", path);

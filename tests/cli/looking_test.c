@@ -207,6 +207,33 @@ static void a_daemon_that_cannot_start_says_why(void **state)
     assert_memory_equal(said, "tandemd: a node of a cluster needs TANDEM_TOKEN_FILE", 52);
 }
 
+/* Started, ended in the way given, and started again, in one directory, which a warden may hold
+ * until it has swept behind who was killed. */
+#define TWICE(signal)                                                                          \
+    "version >/dev/null; D=$(mktemp -d); "                                                     \
+    "run() { : >$D/out; " TDM_TEST_BUILD_DIR                                                   \
+    "/tandemd --directory $D/node >$D/out 2>&1 & P=$!; "                                       \
+    "until grep -q ^ready $D/out || ! kill -0 $P 2>/dev/null; do sleep 0.01; done; "           \
+    "cat $D/out; kill -$1 $P; wait $P 2>/dev/null; }; "                                        \
+    "run " signal "; cp $D/node/token $D/first; flock -w 20 $D/node/lock true; run TERM; "     \
+    "cmp $D/first $D/node/token && echo same token; rm -r $D"
+
+static void a_daemon_starts_again_where_one_was(void **state)
+{
+    static const char *const twice[] = {TWICE("TERM"), TWICE("KILL")};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(twice) / sizeof(twice[0]); i++) {
+        const char *first;
+
+        assert_int_equal(tandem(twice[i]), 0);
+        first = strstr(said, "ready ");
+        assert_non_null(first);
+        assert_non_null(strstr(first + 1, "ready "));
+        assert_non_null(strstr(said, "same token\n"));
+    }
+}
+
 #define STANDIN                                                                                \
     "version >/dev/null; D=$(mktemp -d); trap 'rm -r $D' EXIT; STANDIN_CUDA_DIRECTORY=$D "     \
     "STANDIN_CUDA_DEVICES=2 TANDEM_CUDA_LIBRARY="
@@ -474,6 +501,7 @@ int main(void)
         cmocka_unit_test(the_living_come_first),
         cmocka_unit_test(wrong_words_lead_to_the_help_of_their_command),
         cmocka_unit_test(a_daemon_that_cannot_start_says_why),
+        cmocka_unit_test(a_daemon_starts_again_where_one_was),
         cmocka_unit_test(info_tells_which_gpus_a_daemon_can_offer),
         cmocka_unit_test(what_cannot_be_written_is_a_failure),
         cmocka_unit_test(actors_are_killed_by_name_or_id),
