@@ -24,7 +24,7 @@ static int make_segment(uint32_t ranks_count, size_t slot_bytes)
     return fd;
 }
 
-static const struct comm_suite_maker maker = {make_segment, tdm__comm_host_open};
+static const struct comm_suite_maker maker = {make_segment, tdm__comm_host_open, 0};
 
 /* The parent plays the daemon: it reaps the dead member and sets the abort word. */
 static void a_killed_member_is_named_to_the_others(void **state)

@@ -20,7 +20,7 @@ static tdm_status open_across(int fd, uint32_t rank, int64_t timeout_ms,
 
 int main(void)
 {
-    static const struct nccl_suite_maker across = {{mesh_world_meeting, open_across}, NULL};
+    static const struct nccl_suite_maker across = {{mesh_world_meeting, open_across, 0}, NULL};
     int failed;
 
     cuda_gpu_choose((size_t)256 << 20);

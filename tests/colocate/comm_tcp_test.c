@@ -22,7 +22,7 @@ enum { COUNT = 6000, ROUNDS = 15 };
 
 /* ---- members that are lost -------------------------------------------------------------- */
 
-static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open};
+static const struct comm_suite_maker maker = {mesh_world_meeting, mesh_world_open, 0};
 
 static void a_killed_member_is_named_to_the_others(void **state)
 {

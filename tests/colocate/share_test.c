@@ -211,6 +211,7 @@ static void memory_that_cannot_be_exported_is_refused_with_the_remedy(void **sta
     struct tdm__device *device = gpu->devices[0];
     struct cu_allocation allocation = {.type = CU_ALLOCATION_PINNED,
                                        .location = {CU_LOCATION_DEVICE, 0}};
+    const struct cu_access access = {{CU_LOCATION_DEVICE, 0}, CU_ACCESS_READ_WRITE};
     const struct tdm__cuda_driver *driver;
     struct tdm__cuda_shared shared;
     uint64_t block;
@@ -221,6 +222,9 @@ static void memory_that_cannot_be_exported_is_refused_with_the_remedy(void **sta
     TRY(device->ops->reserve(device, UNIT, &address));
     assert_int_equal(driver->cuMemCreate(&block, UNIT, &allocation, 0), CU_SUCCESS);
     assert_int_equal(driver->cuMemMap((uint64_t)(uintptr_t)address, UNIT, 0, block, 0),
+                     CU_SUCCESS);
+    /* Without access rights the driver does not find the address at all. */
+    assert_int_equal(driver->cuMemSetAccess((uint64_t)(uintptr_t)address, UNIT, &access, 1),
                      CU_SUCCESS);
     assert_int_equal(tdm__cuda_share(device, address, &shared), TDM_E_UNSUPPORTED);
     assert_non_null(strstr(tdm_error_detail(), "POSIX_FILE_DESCRIPTOR"));

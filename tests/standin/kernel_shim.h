@@ -28,7 +28,9 @@ static struct shim_index blockIdx;
 static struct shim_index blockDim = {1, 1, 1};
 static struct shim_index gridDim = {1, 1, 1};
 
-enum { SHIM_BLOCKS = 3 }; /* in a row of the grid: more than one, and not a power of two */
+/* Blocks in a row of the grid: not a power of two, and a multiple of four as on a GPU, where
+ * kernels rely on it for the number of threads. */
+enum { SHIM_BLOCKS = 12 };
 
 #define SHIM_LAUNCH(rows, call)                                                                \
     do {                                                                                       \

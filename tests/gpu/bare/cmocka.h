@@ -72,24 +72,36 @@ _Noreturn static inline void bare_end(int how, const char *file, int line)
 #define cmocka_run_group_tests(tests, setup, down)                                             \
     bare_run("tests", tests, sizeof(tests) / sizeof((tests)[0]))
 
-static inline int bare_run_one(const struct CMUnitTest *test)
+/* Runs one function of a test.  Returns 0, BARE_FAILED or BARE_SKIPPED. */
+static inline int bare_run_step(int (*setup_func)(void **), void (*test_func)(void **),
+                                void **state)
 {
-    void *state = test->initial_state;
-    jmp_buf place;
-    volatile int ended = setjmp(place);
+    jmp_buf start;
+    volatile int ended = setjmp(start);
 
     if (ended == 0) {
-        bare_test = &place;
-        if (test->setup_func != NULL) {
-            (void)test->setup_func(&state);
+        bare_test = &start;
+        if (setup_func != NULL && setup_func(state) != 0) {
+            ended = BARE_FAILED;
         }
-        test->test_func(&state);
-        if (test->teardown_func != NULL) {
-            (void)test->teardown_func(&state);
+        if (test_func != NULL) {
+            test_func(state);
         }
     }
     bare_test = NULL;
     return ended;
+}
+
+/* The teardown runs after a failed test too, so that memory which the test left on the GPU does
+ * not fail the next one. */
+static inline int bare_run_one(const struct CMUnitTest *test)
+{
+    void *state = test->initial_state;
+    int set_up = bare_run_step(test->setup_func, NULL, &state);
+    int tested = set_up == 0 ? bare_run_step(NULL, test->test_func, &state) : set_up;
+    int torn_down = set_up == 0 ? bare_run_step(test->teardown_func, NULL, &state) : 0;
+
+    return tested != 0 ? tested : torn_down;
 }
 
 static inline int bare_run(const char *name, const struct CMUnitTest *tests, size_t count)
