@@ -11,6 +11,13 @@
 #define KERNEL extern "C" __global__
 #endif
 
+/* Only nvcc knows the pragma. */
+#ifdef __CUDACC__
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED
+#endif
+
 #define KEY  0x9e3779b97f4a7c15ull
 #define STEP 0x9fb21c651e98df25ull
 
@@ -22,7 +29,7 @@ struct pair {
     word high;
 };
 
-enum { PAIR_BYTES = 16, STRIPE_BYTES = 64, STRIPE_PAIRS = 4, TILE = 128, TILE_PAIRS = 8 };
+enum { PAIR_BYTES = 16, STRIPE_BYTES = 64, STRIPE_PAIRS = 4, TILE = 128, TILE_PAIRS = 8, UNROLL = 4 };
 
 static __device__ word smaller(word one, word other)
 {
@@ -160,6 +167,48 @@ static __device__ void give_lanes(const struct tdm__cuda_part *part, const word 
     }
 }
 
+/* The two sums of one thread that strides over pairs.  It always takes pairs of the same phase
+ * (their place within a stripe), because the number of threads of the grid is a multiple of
+ * STRIPE_PAIRS. */
+struct lane_pair {
+    word low;
+    word high;
+};
+
+static __device__ word key_of(word pair_index)
+{
+    return KEY * (2 * (pair_index % STRIPE_PAIRS) + 1) + STEP * (pair_index / STRIPE_PAIRS);
+}
+
+static __device__ void add_to_lane_pair(struct lane_pair *sums, word key, struct pair pair)
+{
+    sums->low += product(pair.low, key) + pair.high;
+    sums->high += product(pair.high, key + KEY) + pair.low;
+}
+
+/* Adds the sums of all threads of the block to the part's lanes.  The tree adds threads whose
+ * numbers differ by a multiple of STRIPE_PAIRS, so only sums of the same phase meet. */
+static __device__ void give_lane_pair(const struct tdm__cuda_part *part, struct lane_pair sums,
+                                      word phase)
+{
+    __shared__ struct lane_pair together[TDM__CUDA_THREADS];
+    unsigned thread = threadIdx.x;
+
+    together[thread] = sums;
+    __syncthreads();
+    for (unsigned distance = blockDim.x / 2; distance >= STRIPE_PAIRS; distance /= 2) {
+        if (thread < distance) {
+            together[thread].low += together[thread + distance].low;
+            together[thread].high += together[thread + distance].high;
+        }
+        __syncthreads();
+    }
+    if (thread < STRIPE_PAIRS) {
+        atomicAdd(&part->lanes[2 * phase], together[thread].low);
+        atomicAdd(&part->lanes[2 * phase + 1], together[thread].high);
+    }
+}
+
 /* ---- copies and casts ------------------------------------------------------------------- */
 
 static __device__ unsigned bf16_of(unsigned bits)
@@ -201,36 +250,75 @@ static __device__ struct pair result_of(const struct tdm__cuda_part *part,
     return pair;
 }
 
-/* Threads stride over the pairs of all rows, without a division in the loop. */
+/* A thread's position among the pairs of all rows. */
+struct position {
+    word pair_index;
+    word row;
+    word column;
+};
+
+/* Moves on by the number of threads of the grid, given as whole rows and a rest. */
+static __device__ void advance(struct position *position, word step, word step_rows,
+                               word step_columns, word across)
+{
+    position->pair_index += step;
+    position->row += step_rows;
+    position->column += step_columns;
+    if (position->column >= across) {
+        position->column -= across;
+        position->row++;
+    }
+}
+
+/* Threads stride over the pairs of all rows.  Each thread loads UNROLL pairs before it uses the
+ * first, so that enough loads are in flight to fill the memory bus. */
 static __device__ void write_rows(const struct tdm__cuda_part *part, int cast)
 {
-    word row_bytes = part->columns * (cast ? 2 : part->from_bytes);
-    word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
-    word total = part->rows * across;
-    word step = (word)gridDim.x * blockDim.x;
-    word at = (word)blockIdx.x * blockDim.x + threadIdx.x;
-    word row = at / across;
-    word column = at % across;
-    word lanes[TDM__CUDA_LANES] = {0};
+    const word row_bytes = part->columns * (cast ? 2 : part->from_bytes);
+    const word across = up(row_bytes, STRIPE_BYTES) * STRIPE_PAIRS;
+    const word total = part->rows * across;
+    const word step = (word)gridDim.x * blockDim.x;
+    const word step_rows = step / across;
+    const word step_columns = step % across;
+    struct position position;
+    struct lane_pair sums = {0, 0};
+    word phase;
 
-    for (; at < total; at += step) {
-        word done = smaller(column * PAIR_BYTES, row_bytes);
-        unsigned bytes = (unsigned)smaller(row_bytes - done, PAIR_BYTES);
-        struct pair pair =
-            result_of(part, part->from + row * part->from_pitch, column, bytes, cast);
+    position.pair_index = (word)blockIdx.x * blockDim.x + threadIdx.x;
+    position.row = position.pair_index / across;
+    position.column = position.pair_index % across;
+    phase = position.pair_index % STRIPE_PAIRS;
+    while (position.pair_index < total) {
+        struct pair pairs[UNROLL];
+        struct position taken[UNROLL];
 
-        add_pair(lanes, at, pair);
-        if (part->to != NULL && bytes > 0) {
-            store_pair(part->to + row * part->to_pitch + done, pair, bytes, part->to_unit);
+        UNROLLED for (int i = 0; i < UNROLL; i++) {
+            taken[i] = position;
+            pairs[i].low = 0;
+            pairs[i].high = 0;
+            if (position.pair_index < total) {
+                word done = smaller(position.column * PAIR_BYTES, row_bytes);
+
+                pairs[i] = result_of(part, part->from + position.row * part->from_pitch,
+                                     position.column,
+                                     (unsigned)smaller(row_bytes - done, PAIR_BYTES), cast);
+            }
+            advance(&position, step, step_rows, step_columns, across);
         }
-        row += step / across;
-        column += step % across;
-        if (column >= across) {
-            column -= across;
-            row++;
+        UNROLLED for (int i = 0; i < UNROLL; i++) {
+            if (taken[i].pair_index < total) {
+                word done = smaller(taken[i].column * PAIR_BYTES, row_bytes);
+                unsigned bytes = (unsigned)smaller(row_bytes - done, PAIR_BYTES);
+
+                add_to_lane_pair(&sums, key_of(taken[i].pair_index), pairs[i]);
+                if (part->to != NULL && bytes > 0) {
+                    store_pair(part->to + taken[i].row * part->to_pitch + done, pairs[i], bytes,
+                               part->to_unit);
+                }
+            }
         }
     }
-    give_lanes(part, lanes);
+    give_lane_pair(part, sums, phase);
 }
 
 KERNEL void tandem_copy(struct tdm__cuda_batch batch)
@@ -282,8 +370,8 @@ static __device__ unsigned code_of(unsigned bits, float inverse)
 /* A part of a matrix with one scale. */
 struct tile {
     const unsigned char *from;
-    word rows;
-    word columns;
+    unsigned rows; /* At most TILE, like columns: 32 bits keep divisions short. */
+    unsigned columns;
 };
 
 static __device__ struct tile tile_at(const struct tdm__cuda_part *part, word down, word across)
@@ -291,8 +379,8 @@ static __device__ struct tile tile_at(const struct tdm__cuda_part *part, word do
     struct tile tile;
 
     tile.from = part->from + down * TILE * part->from_pitch + across * TILE * part->from_bytes;
-    tile.rows = smaller(part->rows - down * TILE, TILE);
-    tile.columns = smaller(part->columns - across * TILE, TILE);
+    tile.rows = (unsigned)smaller(part->rows - down * TILE, TILE);
+    tile.columns = (unsigned)smaller(part->columns - across * TILE, TILE);
     return tile;
 }
 
@@ -315,7 +403,7 @@ static __device__ float scale_of(const struct tdm__cuda_part *part, const struct
         largest = __float_as_uint(1e-10f);
     }
     __syncthreads();
-    for (word i = threadIdx.x; i < tile->rows * tile->columns; i += blockDim.x) {
+    for (unsigned i = threadIdx.x; i < tile->rows * tile->columns; i += blockDim.x) {
         unsigned size = bits_at(part, tile, i / tile->columns, i % tile->columns) & 0x7fffffffu;
 
         /* Bits of what is not negative are in the order of the numbers. */
@@ -357,14 +445,14 @@ KERNEL void tandem_quantize(struct tdm__cuda_batch batch)
 
     for (word block = blockIdx.x; block < count; block += gridDim.x) {
         struct tile tile = tile_at(part, block / across, block % across);
-        word pairs = up(tile.columns, STRIPE_BYTES) * STRIPE_PAIRS;
+        unsigned pairs = (unsigned)up(tile.columns, STRIPE_BYTES) * STRIPE_PAIRS;
         float scale = scale_for(part, &tile, block / across, block % across);
         float inverse = __fdiv_rn(1.0f, scale);
 
-        for (word i = threadIdx.x; i < tile.rows * pairs; i += blockDim.x) {
+        for (unsigned i = threadIdx.x; i < tile.rows * pairs; i += blockDim.x) {
             word down = block / across * TILE + i / pairs;
-            word column = i % pairs * PAIR_BYTES;
-            word left = tile.columns - smaller(column, tile.columns);
+            unsigned column = i % pairs * PAIR_BYTES;
+            unsigned left = tile.columns - (unsigned)smaller(column, tile.columns);
             struct pair pair;
 
             pair.low = eight_codes(part, &tile, i / pairs, column, inverse);

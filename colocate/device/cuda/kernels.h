@@ -31,6 +31,4 @@ tdm_status tdm__cuda_kernels_start(struct tdm__cuda_kernels *kernels, enum tdm__
                                    struct tdm__cuda_batch *batch, uint32_t count,
                                    uint32_t blocks, void *stream);
 
-enum { TDM__CUDA_THREADS = 256 }; /* of a block */
-
 #endif

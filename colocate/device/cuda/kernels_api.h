@@ -25,6 +25,10 @@ struct tdm__cuda_part {
 /* As many as a kernel's arguments hold (4 KiB). */
 enum { TDM__CUDA_BATCH_MAX = 56, TDM__CUDA_LANES = 8 };
 
+/* Number of threads of a block: a power of two, and a multiple of the four pairs of a stripe.
+ */
+enum { TDM__CUDA_THREADS = 256 };
+
 struct tdm__cuda_batch {
     struct tdm__cuda_part parts[TDM__CUDA_BATCH_MAX];
 };

@@ -17,7 +17,7 @@
 enum {
     PARTS_MIN = 1024,  /* that there is room for */
     BLOCKS_MAX = 1056, /* of threads for one part: eight for each processor of a large GPU */
-    PAIRS_A_THREAD = 4,
+    PAIRS_A_THREAD = 32,
     PAIR_BYTES = 16
 };
 
