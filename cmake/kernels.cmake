@@ -1,5 +1,5 @@
 # Kernels for NVIDIA's GPUs: compiled where there is an nvcc, and then part of a C source; without
-# one nothing is added, and who asks for them is told.
+# one nothing is added, and who asks for them is told.  -DNVCC=OFF builds as if there were no nvcc.
 # SPDX-License-Identifier: Apache-2.0
 find_program(NVCC nvcc HINTS ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
 

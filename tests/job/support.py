@@ -130,17 +130,26 @@ def name_of(pid):
 
 
 def on_cuda(world, gpus="gpus", **more):
-    """Of the environment of a node with four GPUs, which these tests' files are."""
+    """Returns the environment of a node with four GPUs, whose memory consists of files in the folder gpus."""
     files = world.path / gpus
     files.mkdir(exist_ok=True)
-    kernels = world.path / "kernels.ptx"  # the stand-in has its own
-    kernels.write_text("// none\n", encoding="utf-8")
-    standins = world.build / "tests"
+    fakes = world.build / "tests"
     return {"STANDIN_CUDA_DIRECTORY": str(files), "STANDIN_CUDA_DEVICES": "4", "STANDIN_CUDA_BYTES": str(64 << 20),
-            "TANDEM_CUDA_LIBRARY": str(standins / "cuda_standin.so"),
-            "TANDEM_NCCL_LIBRARY": str(standins / "nccl_standin.so"),
-            "COLOCATED_RL_CUBLAS_LIBRARY": str(standins / "cublas_standin.so"),
-            "COLOCATED_RL_KERNELS": str(kernels), **more}
+            "TANDEM_CUDA_LIBRARY": str(fakes / "cuda_standin.so"),
+            "TANDEM_NCCL_LIBRARY": str(fakes / "nccl_standin.so"),
+            "COLOCATED_RL_CUBLAS_LIBRARY": str(fakes / "cublas_standin.so"), **placeholder_kernels(world), **more}
+
+
+def placeholder_kernels(world):
+    """Returns variables that name a placeholder for each kernel image that the build lacks.
+
+    Only nvcc builds these images. The fake CUDA library has its own kernels, which a C compiler built from the same
+    sources, and checks only the first bytes of an image. An image that the build has is embedded and needs no name.
+    """
+    placeholder = world.path / "kernels.ptx"
+    placeholder.write_text("// This image contains no kernels.\n", encoding="utf-8")
+    images = {"TANDEM_CUDA_KERNELS": "kernels.fatbin", "COLOCATED_RL_KERNELS": "colocated_rl_ops.fatbin"}
+    return {name: str(placeholder) for name, image in images.items() if not (world.build / image).exists()}
 
 
 # The leak sanitizer's word about a thread that was killed while it looked: no finding, and it goes to
