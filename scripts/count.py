@@ -8,16 +8,61 @@ prints it, failures.txt, and again/<preset>.xml of the failed tests that were re
 one ctest test, mostly a program; a case that a passing program skipped is counted as skipped
 beside it.  A test that failed and then passed each time is unsteady: a defect to be mended, of
 the test or of what it tests, but a few among hundreds on a loaded machine fail no run.
+
+A skipped test counts as failed unless ACCEPTED_SKIPS lists its reason and the reason holds on this machine.
 """
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as xml
 
 UNSTEADY_MAX = 3
 
 
-def why_skipped(output):
+def gpu_is_missing(_):
+    return not any(pathlib.Path("/dev").glob("nvidia[0-9]*"))
+
+
+def gpu_is_real(_):
+    """The tests use the real driver, which fails no call on demand and may lack GPUs for some tests."""
+    return "TANDEM_TEST_REAL_GPU" in os.environ
+
+
+def nvcc_is_missing(run):
+    return run == "without-nvcc" or not any(map(shutil.which, ("nvcc", "/usr/local/cuda/bin/nvcc")))
+
+
+def network_namespaces_are_forbidden(_):
+    return subprocess.run(["unshare", "--user", "--map-root-user", "--net", "true"], capture_output=True,
+                          check=False).returncode != 0
+
+
+def sanitizer_is_first(run):
+    return run in ("asan", "tsan")
+
+
+# The reasons for which a test may be skipped.  Each has a pattern for the reason's text, and a function that takes
+# the name of the run and says whether the reason holds.
+ACCEPTED_SKIPS = [
+    (r".*", gpu_is_real),
+    (r"libcuda\.so\.1: |cuInit: ", gpu_is_missing),
+    (r"no nvcc", nvcc_is_missing),
+    (r"network namespaces", network_namespaces_are_forbidden),
+    (r"the sanitizer's library wants to be the first", sanitizer_is_first),
+]
+
+
+def skip_is_accepted(run, reason):
+    return any(re.match(pattern, reason) and holds(run) for pattern, holds in ACCEPTED_SKIPS)
+
+
+def why_skipped(output, case=None):
+    """Returns the reason that a program printed, or that it printed while it ran one case."""
+    if case:
+        output = output.rpartition(f"[  SKIPPED ] {case}")[0].rpartition(f"[ RUN      ] {case}")[2]
     reason = re.search(r"^\W*skipped: *(.+)$", output, re.M | re.I)
     return reason[1].strip() if reason else "no reason given"
 
@@ -41,11 +86,17 @@ class Count:
         elif status == "run" and not (skipped_cases and not passed_cases):
             self.passed += 1
             for case in dict.fromkeys(skipped_cases):
-                self.skipped.append(f"{name}, {case}: {why_skipped(output)}")
+                self.add_skip(run, f"{name}, {case}", why_skipped(output, case))
         elif status in ("run", "notrun") and self.was_built(test):
-            self.skipped.append(f"{name}: {why_skipped(output)}")
+            self.add_skip(run, name, why_skipped(output))
         else:
             self.failed.append(f"{name} (not run)")
+
+    def add_skip(self, run, name, reason):
+        if skip_is_accepted(run, reason):
+            self.skipped.append(f"{name}: {reason}")
+        else:
+            self.failed.append(f"{name} (skipped for a reason that does not hold on this machine: {reason})")
 
     @staticmethod
     def was_built(test):
