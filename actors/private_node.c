@@ -30,7 +30,8 @@ struct tdm__private_node {
 
 /* ---- where tandemd is ------------------------------------------------------------------- */
 
-static bool beside(const char *file, char *path, size_t room)
+/* Writes "<folder of `file`>/<folder>tandemd" to `path`; false if there is no such program. */
+static bool find_near(const char *file, const char *folder, char *path, size_t room)
 {
     const char *slash = strrchr(file, '/');
     int length;
@@ -38,8 +39,16 @@ static bool beside(const char *file, char *path, size_t room)
     if (slash == NULL) {
         return false;
     }
-    length = snprintf(path, room, "%.*s/tandemd", (int)(slash - file), file);
+    length = snprintf(path, room, "%.*s/%standemd", (int)(slash - file), file, folder);
     return length > 0 && (size_t)length < room && access(path, X_OK) == 0;
+}
+
+/* The daemon lies beside a program or library in a build folder.  In an installed prefix it
+ * lies in the folder of programs, which the build gives relative to the folder of libraries. */
+static bool find_in_build_or_prefix(const char *file, char *path, size_t room)
+{
+    return find_near(file, "", path, room) || find_near(file, "../bin/", path, room) ||
+           find_near(file, TDM_PROGRAMS_FROM_LIBRARIES "/", path, room);
 }
 
 static bool in_search_path(char *path, size_t room)
@@ -70,15 +79,16 @@ static tdm_status find_daemon(char *path, size_t room)
         return TDM_OK;
     }
     own[length < 0 ? 0 : length] = '\0';
-    if (beside(own, path, room) ||
+    if (find_in_build_or_prefix(own, path, room) ||
         (dladdr((void *)(uintptr_t)tdm_runtime_start, &library) != 0 &&
-         beside(library.dli_fname, path, room)) ||
+         find_in_build_or_prefix(library.dli_fname, path, room)) ||
         in_search_path(path, room)) {
         return TDM_OK;
     }
     return tdm__fail(TDM_E_NOT_FOUND,
-                     "tandemd is neither beside %s, nor beside libtandem, nor in PATH; "
-                     "set TANDEM_DAEMON to it",
+                     "starting a private node failed: tandemd is neither beside %s, nor beside "
+                     "libtandem, nor in ../bin of either, nor in PATH. Set TANDEM_DAEMON to "
+                     "its path",
                      own);
 }
 

@@ -1,47 +1,101 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""check_install.py build_dir: installs into a temporary prefix and uses it as a stranger would."""
+"""check_install.py build_dir: installs into a temporary prefix and uses it as a new user does.
+
+The examples are copied out of the source tree and compiled against the prefix: as C11, and a
+program in C++17 and C++20; linked to the shared library and to the static one.  Some of them
+then run.  The shared library leads to tandemd; a static program finds it in PATH.
+"""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
-CONSUMER = pathlib.Path(__file__).resolve().parent / "consumer"
+HERE = pathlib.Path(__file__).resolve().parent
+CONSUMER = HERE / "consumer"
+EXAMPLES = HERE.parents[1] / "examples"
+COMPARE = EXAMPLES / "compare_output.py"
+# These start a node, and use classes of their own and of the library.
+RUN = ("01_hello_actor", "18_queue")
 
 
 def run(*command, **environment):
-    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment},
+    environment = {**os.environ, **environment}
+    environment.pop("TANDEM_DAEMON", None)
+    done = subprocess.run([str(word) for word in command], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"failed ({done.returncode}): {' '.join(map(str, command))}\n{done.stdout}")
     return done.stdout
 
 
-def build_with_pkg_config(_prefix, libraries, work):
-    flags = run("pkg-config", "--cflags", "--libs", "tandem",
+def flags_of(libraries, linking):
+    """What pkg-config says; libtandem.so wins over libtandem.a unless the file is named."""
+    words = ["--static"] if linking == "static" else []
+    flags = run("pkg-config", "--cflags", "--libs", *words, "tandem",
                 PKG_CONFIG_PATH=str(libraries / "pkgconfig")).split()
-    run("cc", "-std=c11", CONSUMER / "consumer.c", "-o", work / "by_pkg_config",
-        f"-Wl,-rpath,{libraries}", *flags, *os.environ.get("LDFLAGS", "").split())
-    return work / "by_pkg_config"
+    if linking == "static":
+        return ["-l:libtandem.a" if flag == "-ltandem" else flag for flag in flags]
+    return [f"-Wl,-rpath,{libraries}", *flags]
 
 
-def build_with_cmake(prefix, _libraries, work):
+def compile_one(compiler, sources, program, flags):
+    run(*compiler, "-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror", *sources, "-o",
+        program, *flags, *os.environ.get("LDFLAGS", "").split())
+    return program
+
+
+def environment_of(prefix, linking):
+    path = os.environ["PATH"]
+    return {"PATH": f"{prefix}/bin:{path}"} if linking == "static" else {}
+
+
+def check_hello(program, prints, **environment):
+    if run(program, **environment) != prints:
+        sys.exit(f"{program} does not print {prints!r}")
+
+
+def check_consumer(prefix, libraries, work):
+    by_pkg_config = compile_one(["cc", "-std=c11"], [CONSUMER / "consumer.c"], work / "by_pkg_config",
+                                flags_of(libraries, "shared"))
     run("cmake", "-G", "Ninja", "-S", CONSUMER, "-B", work / "cmake", f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", work / "cmake")
-    return work / "cmake" / "consumer"
+    for program in (by_pkg_config, work / "cmake" / "consumer"):
+        check_hello(program, "success\n")
+
+
+def check_cplusplus(prefix, libraries, work, linking):
+    flags = flags_of(libraries, linking)
+    for standard in ("c++17", "c++20"):
+        program = compile_one(["c++", f"-std={standard}"], [CONSUMER / "hello.cpp"],
+                              work / f"{linking}-{standard}", flags)
+        check_hello(program, "the counter stands at 6\n", **environment_of(prefix, linking))
+
+
+def check_examples(prefix, libraries, work, linking):
+    flags = flags_of(libraries, linking)
+    for folder in sorted((work / "examples").glob("[0-9]*_*")):
+        sources = [source for source in folder.glob("*.c") if not source.name.endswith("_library.c")]
+        program = compile_one(["cc", "-std=c11", "-D_GNU_SOURCE"], sources,
+                              work / f"{linking}-{folder.name}", [*flags, "-lpthread"])
+        if folder.name in RUN:
+            run(sys.executable, COMPARE, folder / "expected.txt", program,
+                **environment_of(prefix, linking))
 
 
 def main(build):
     with tempfile.TemporaryDirectory(prefix="tandem-install-") as folder:
         work = pathlib.Path(folder)
         prefix = work / "prefix"
+        shutil.copytree(EXAMPLES, work / "examples")
         run("cmake", "--install", build, "--prefix", prefix)
         libraries = next(prefix.rglob("libtandem.so")).parent
-        for builder in (build_with_pkg_config, build_with_cmake):
-            program = builder(prefix, libraries, work)
-            if run(program) != "success\n":
-                sys.exit(f"{program.name} does not print the text of TDM_OK")
+        check_consumer(prefix, libraries, work)
+        for linking in ("shared", "static"):
+            check_cplusplus(prefix, libraries, work, linking)
+            check_examples(prefix, libraries, work, linking)
         for program in (prefix / "bin").glob("*"):
             if "not found" in run("ldd", program):
                 sys.exit(f"{program.name}: installed, but does not find its libraries")
