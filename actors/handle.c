@@ -51,6 +51,11 @@ void tdm_actor_destroy(tdm_actor *actor)
     if (actor == NULL) {
         return;
     }
+    if (actor->link ==
+        NULL) { /* The runtime has stopped, and this handle is all that is left. */
+        free(actor);
+        return;
+    }
     TDM__LOCK(actor->runtime);
     link = actor->link;
     forget_handle(link, actor);

@@ -434,6 +434,15 @@ void tdm__link_release(struct tdm__link *link)
     }
 }
 
+/* Handles that the user has not destroyed outlive the runtime.  They refer to nothing then. */
+static void detach_handles(struct tdm__link *link)
+{
+    for (tdm_actor *actor = link->handles; actor != NULL; actor = actor->next) {
+        actor->runtime = NULL;
+        actor->link = NULL;
+    }
+}
+
 void tdm__link_destroy(struct tdm__link *link)
 {
     unlink_from_runtime(link); /* so that nobody else comes to destroy it */
@@ -442,6 +451,7 @@ void tdm__link_destroy(struct tdm__link *link)
     tdm__traffic_fini(link);
     tdm__timer_destroy(link->again);
     tdm_ref_release(link->hold);
+    detach_handles(link);
     free(link->death);
     free(link);
 }

@@ -238,6 +238,9 @@ tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
     va_list args;
 
     TDM_TRY(tdm_get_value(ref, timeout_ms, &value));
+    if (format[0] == 'n' && format[1] == '\0' && tdm_value_count(value) == 0) {
+        return TDM_OK; /* The method returned without a reply, which callers read as nil. */
+    }
     va_start(args, format);
     status = tdm__links_unpack(ref->runtime, value, format, args);
     va_end(args);

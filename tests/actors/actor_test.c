@@ -34,6 +34,21 @@ static void calls_change_the_state_of_their_actor(void **state)
     tdm_actor_destroy(other);
 }
 
+static void test_method_without_reply_is_read_as_nil(void **state)
+{
+    tdm_actor *actor = world_create(runtime, NULL);
+    int64_t number;
+    tdm_ref *ref;
+
+    (void)state;
+    assert_int_equal(tdm_actor_call(actor, "nothing", &ref, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "n"), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, ""), TDM_OK);
+    assert_int_equal(tdm_get(ref, PATIENCE_MS, "i", &number), TDM_E_TYPE);
+    tdm_ref_release(ref);
+    tdm_actor_destroy(actor);
+}
+
 static void a_description_tells_the_process(void **state)
 {
     tdm_actor *actor =
@@ -238,6 +253,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_change_the_state_of_their_actor),
+        cmocka_unit_test(test_method_without_reply_is_read_as_nil),
         cmocka_unit_test(a_description_tells_the_process),
         cmocka_unit_test(who_waits_may_get_the_actor_that_was_there_before),
         cmocka_unit_test(a_name_finds_its_actor),

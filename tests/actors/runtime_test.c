@@ -66,6 +66,19 @@ static void one_runtime_follows_another(void **state)
     tdm_runtime_stop(NULL);
 }
 
+static void test_handles_can_be_destroyed_after_the_runtime_has_stopped(void **state)
+{
+    tdm_runtime *runtime = start(NULL);
+    tdm_actor *actor = world_create(runtime, &(struct tdm_actor_options){.name = "late"});
+    tdm_actor *found;
+
+    (void)state;
+    assert_int_equal(tdm_actor_find(runtime, "late", PATIENCE_MS, &found), TDM_OK);
+    tdm_runtime_stop(runtime);
+    tdm_actor_destroy(found);
+    tdm_actor_destroy(actor);
+}
+
 static void it_stops_with_all_kinds_of_things_under_way(void **state)
 {
     tdm_runtime *runtime = start(NULL);
@@ -248,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_runtime_tells_where_it_is),
         cmocka_unit_test(one_runtime_follows_another),
+        cmocka_unit_test(test_handles_can_be_destroyed_after_the_runtime_has_stopped),
         cmocka_unit_test(it_stops_with_all_kinds_of_things_under_way),
         cmocka_unit_test(a_second_driver_joins_by_address),
         cmocka_unit_test(a_forked_child_is_refused_and_harms_nobody),

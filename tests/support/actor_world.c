@@ -209,6 +209,13 @@ static tdm_status tester_greeted(tdm_call *call, void *self)
     return tdm_call_reply(call, "s", ((struct tester *)self)->greeted);
 }
 
+static tdm_status tester_nothing(tdm_call *call, void *self)
+{
+    (void)call;
+    (void)self;
+    return TDM_OK;
+}
+
 static tdm_status tester_twice(tdm_call *call, void *self)
 {
     struct tester *tester = self;
@@ -300,7 +307,7 @@ TDM_ACTOR_CLASS(
         {"pid", tester_pid},         {"parent", tester_parent}, {"variable", tester_variable},
         {"place", tester_place},     {"gpus", tester_gpus},     {"greet", tester_greet},
         {"greeted", tester_greeted}, {"twice", tester_twice},   {"breed", tester_breed},
-        {"relay", tester_relay},     {"stray", tester_stray},
+        {"relay", tester_relay},     {"stray", tester_stray},   {"nothing", tester_nothing},
     });
 
 void world_use_tester(void)
