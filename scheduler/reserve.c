@@ -239,6 +239,17 @@ static tdm_status place_in_group(struct placing *placing, struct tdm__txn *txn)
     return tdm__node_record_read(node, &placing->reserved.node);
 }
 
+/* Returns the actor's name in "name/<name space>/<name>".  The name may contain slashes. */
+static const char *name_of_key(const char *name_key)
+{
+    const char *name = name_key;
+
+    for (int i = 0; i < 2 && strchr(name, '/') != NULL; i++) {
+        name = strchr(name, '/') + 1;
+    }
+    return name;
+}
+
 /* A name belongs to an actor whose node is there: a node that was lost lets go of its names,
  * but for those of actors that another node makes anew. */
 static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
@@ -247,6 +258,7 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
     const struct tdm__record *record =
         name_key[0] == '\0' ? NULL : tdm__txn_find(txn, name_key);
     struct tdm__actor_record holder;
+    char holder_text[TDM__ID_TEXT_BYTES];
 
     if (record == NULL) {
         return TDM_OK;
@@ -259,7 +271,8 @@ static tdm_status check_name(struct tdm__txn *txn, const char *name_key,
         TDM_TRY(tdm__node_rely(txn, &holder.node));
         return holder.returns ? tdm__node_rely(txn, &holder.home) : TDM_OK;
     }
-    return tdm__fail(TDM_E_EXISTS, "the name %s is taken", strrchr(name_key, '/') + 1);
+    return tdm__fail(TDM_E_EXISTS, "the name \"%s\" is taken by actor %s",
+                     name_of_key(name_key), tdm__id_text(&holder.actor, holder_text));
 }
 
 /* The place that an earlier commit of this request took, of which no answer came. */

@@ -93,6 +93,18 @@ static void what_the_store_has_of_an_actor_is_given_back(void **state)
     assert_int_equal(reserve_world_take(&world, &first), TDM_E_AGAIN);
 }
 
+static void test_error_names_an_actor_whose_name_has_slashes(void **state)
+{
+    struct tdm__reserve_actor first = wish(0, "name/lab/engine/0/0");
+    struct tdm__reserve_actor second = wish(0, "name/lab/engine/0/0");
+
+    (void)state;
+    (void)reserve_world_join(&world, "one", 2);
+    assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
+    assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
+    assert_non_null(strstr(world.detail, "the name \"engine/0/0\" is taken by actor "));
+}
+
 static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
 {
     struct tdm__id node = reserve_world_join(&world, "one", 2);
@@ -104,7 +116,7 @@ static void a_name_is_held_by_one_actor_of_a_living_node(void **state)
     assert_int_equal(reserve_world_take(&world, &first), TDM_OK);
     held = record_of(&first);
     assert_int_equal(reserve_world_take(&world, &second), TDM_E_EXISTS);
-    assert_string_equal(world.detail, "the name trainer is taken");
+    assert_non_null(strstr(world.detail, "the name \"trainer\" is taken by actor "));
     assert_int_equal(reserve_world_give_back(&world, &held), TDM_OK);
     assert_int_equal(reserve_world_take(&world, &second), TDM_OK);
 
@@ -215,6 +227,8 @@ int main(void)
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_place_is_taken_and_given_back_once, open_world,
                                         close_world),
+        cmocka_unit_test_setup_teardown(test_error_names_an_actor_whose_name_has_slashes,
+                                        open_world, close_world),
         cmocka_unit_test_setup_teardown(a_name_is_held_by_one_actor_of_a_living_node,
                                         open_world, close_world),
         cmocka_unit_test_setup_teardown(a_node_that_joins_again_counts_what_is_held, open_world,
