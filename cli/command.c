@@ -184,23 +184,46 @@ static int refuse_command(const struct tdm__command *const *commands, uint32_t c
     return refuse_unknown(NULL, "command", word, tdm__nearest(word, known, count));
 }
 
+static bool is_help_word(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
+}
+
+/* Returns the command of that name, or NULL if there is none. */
+static const struct tdm__command *find_command(const struct tdm__command *const *commands,
+                                               uint32_t commands_count, const char *name)
+{
+    for (uint32_t i = 0; i < commands_count; i++) {
+        if (strcmp(name, commands[i]->name) == 0) {
+            return commands[i];
+        }
+    }
+    return NULL;
+}
+
 int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
                       int argc, char **argv)
 {
     const char *word = argc < 2 ? "" : argv[1];
+    const struct tdm__command *command;
 
     if (argc < 2) {
         return tdm__words_refused(NULL, "a command is missing");
     }
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0) {
+    if (is_help_word(word) && argc < 3) {
         print_help(commands, commands_count);
         return TDM__EXIT_DONE;
     }
-    word = strcmp(word, "--version") == 0 ? "version" : word;
-    for (uint32_t i = 0; i < commands_count; i++) {
-        if (strcmp(word, commands[i]->name) == 0) {
-            return run_command(commands[i], argc, argv);
+    if (is_help_word(word)) { /* `tandem help run` */
+        command = find_command(commands, commands_count, argv[2]);
+        if (command == NULL) {
+            return refuse_command(commands, commands_count, argv[2]);
         }
+        (void)fputs(command->help, stdout);
+        return TDM__EXIT_DONE;
     }
-    return refuse_command(commands, commands_count, word);
+    word = strcmp(word, "--version") == 0 ? "version" : word;
+    command = find_command(commands, commands_count, word);
+    return command == NULL ? refuse_command(commands, commands_count, word)
+                           : run_command(command, argc, argv);
 }

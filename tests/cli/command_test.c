@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -82,6 +84,28 @@ static void help_is_not_a_failure(void **state)
     assert_int_equal(CALL("--help", NULL, NULL, NULL), TDM__EXIT_DONE);
     assert_int_equal(CALL("copy", "--help", NULL, NULL), TDM__EXIT_DONE);
     assert_int_equal(CALL("copy", "--nonsense", "-h", NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("help", NULL, NULL, NULL), TDM__EXIT_DONE);
+    assert_int_equal(CALL("help", "cpoy", NULL, NULL), TDM__EXIT_USAGE);
+}
+
+static void test_help_with_a_command_prints_its_usage(void **state)
+{
+    char said[256] = "";
+    FILE *file = tmpfile();
+    int before = dup(STDOUT_FILENO);
+
+    (void)state;
+    assert_non_null(file);
+    (void)fflush(stdout);
+    (void)dup2(fileno(file), STDOUT_FILENO);
+    assert_int_equal(CALL("help", "copy", NULL, NULL), TDM__EXIT_DONE);
+    (void)fflush(stdout);
+    (void)dup2(before, STDOUT_FILENO);
+    (void)close(before);
+    rewind(file);
+    said[fread(said, 1, sizeof(said) - 1, file)] = '\0';
+    (void)fclose(file);
+    assert_string_equal(said, copy.help);
 }
 
 static void every_help_is_at_most_80_columns_wide(void **state)
@@ -108,6 +132,7 @@ int main(void)
         cmocka_unit_test(words_and_options_reach_the_command),
         cmocka_unit_test(wrong_words_exit_with_2),
         cmocka_unit_test(help_is_not_a_failure),
+        cmocka_unit_test(test_help_with_a_command_prints_its_usage),
         cmocka_unit_test(every_help_is_at_most_80_columns_wide),
     };
 
