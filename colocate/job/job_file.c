@@ -217,12 +217,52 @@ static tdm_status check_keys(const tdm_config *config)
 
 /* ---- values ----------------------------------------------------------------------------- */
 
+/* Units of sizes, each a multiple of the one before. */
+static const struct {
+    const char *name;
+    uint64_t size_bytes;
+} units[] = {{"B", 1},
+             {"KiB", 1ULL << 10},
+             {"MiB", 1ULL << 20},
+             {"GiB", 1ULL << 30},
+             {"TiB", 1ULL << 40}};
+
+enum { UNITS_COUNT = sizeof(units) / sizeof(units[0]), BOUND_BYTES = 32 };
+
+/* Sizes appear in the largest unit that divides them, counts as integers. */
+static const char *write_bound(enum setting_kind kind, double value, char text[BOUND_BYTES])
+{
+    size_t unit = 0;
+
+    if (kind == NUMBER) {
+        (void)snprintf(text, BOUND_BYTES, "%.10g", value);
+        return text;
+    }
+    if (kind != BYTES) {
+        (void)snprintf(text, BOUND_BYTES, "%.0f", value);
+        return text;
+    }
+    while (unit + 1 < UNITS_COUNT && value > 0 &&
+           (uint64_t)value % units[unit + 1].size_bytes == 0) {
+        unit++;
+    }
+    (void)snprintf(text, BOUND_BYTES, "%.0f %s", value / (double)units[unit].size_bytes,
+                   units[unit].name);
+    return text;
+}
+
 static tdm_status refuse_range(const tdm_config *config, const struct setting *setting,
                                double value)
 {
-    return tdm__fail(TDM_E_INVAL, "%s: %s is %.10g, it wants %.10g to %.10g",
-                     tdm_config_where(config, setting->path), setting->path, value,
-                     setting->low, setting->high);
+    char given[BOUND_BYTES];
+    char low[BOUND_BYTES];
+    char high[BOUND_BYTES];
+
+    return tdm__fail(TDM_E_INVAL, "%s: %s is %s, it wants %s to %s",
+                     tdm_config_where(config, setting->path), setting->path,
+                     write_bound(setting->kind, value, given),
+                     write_bound(setting->kind, setting->low, low),
+                     write_bound(setting->kind, setting->high, high));
 }
 
 static tdm_status read_integer(const tdm_config *config, const struct setting *setting,
@@ -241,14 +281,6 @@ static tdm_status read_integer(const tdm_config *config, const struct setting *s
 /* "64 KiB": digits, maybe a space, a unit; 0 for anything else. */
 static uint64_t parse_bytes(const char *text)
 {
-    static const struct {
-        const char *name;
-        uint64_t size_bytes;
-    } units[] = {{"B", 1},
-                 {"KiB", 1ULL << 10},
-                 {"MiB", 1ULL << 20},
-                 {"GiB", 1ULL << 30},
-                 {"TiB", 1ULL << 40}};
     size_t digits = strspn(text, "0123456789");
     uint64_t value;
 
@@ -258,7 +290,7 @@ static uint64_t parse_bytes(const char *text)
     value = strtoull(text, NULL, 10);
     text += digits;
     text += *text == ' ';
-    for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+    for (size_t i = 0; i < UNITS_COUNT; i++) {
         if (strcmp(text, units[i].name) == 0 &&
             !__builtin_mul_overflow(value, units[i].size_bytes, &value)) {
             return value;
@@ -555,7 +587,7 @@ tdm_status tdm__job_spec_make(tdm_config *config, const char *directory,
 tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
                               uint32_t overrides_count, struct tdm__job_spec *spec_out)
 {
-    char directory[TDM__PATH_BYTES] = "";
+    char directory[TDM__PATH_BYTES] = "."; /* of a file that is named without its folder */
     const char *slash = strrchr(path, '/');
     tdm_config *config = NULL;
     tdm_status status;
@@ -565,7 +597,7 @@ tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
                          sizeof(directory) - 1);
     }
     if (slash != NULL) {
-        memcpy(directory, path, (size_t)(slash - path));
+        (void)snprintf(directory, sizeof(directory), "%.*s", (int)(slash - path), path);
     }
     if (slash == path) {
         (void)strncpy(directory, "/.", sizeof(directory) - 1);

@@ -2,6 +2,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/job/job_file.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -73,6 +74,29 @@ static void what_is_not_said_has_the_defaults(void **state)
     tdm__job_spec_fini(&spec);
 }
 
+static void test_bare_paths_are_relative_to_the_folder_of_the_job_file(void **state)
+{
+    char folder[] = "/tmp/tandem-job-file-XXXXXX";
+    int before = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    FILE *file;
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_true(before >= 0);
+    assert_int_equal(chdir(folder), 0);
+    file = fopen("job.yaml", "w");
+    assert_non_null(file);
+    assert_true(fputs(GOOD, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_int_equal(tdm__job_file_read("job.yaml", NULL, 0, &spec), TDM_OK);
+    assert_string_equal(spec.library, "./libarith.so"); /* dlopen() searches a bare name. */
+    tdm__job_spec_fini(&spec);
+    assert_int_equal(unlink("job.yaml"), 0);
+    assert_int_equal(fchdir(before), 0);
+    assert_int_equal(close(before), 0);
+    assert_int_equal(rmdir(folder), 0);
+}
+
 static void values_are_read_with_their_units(void **state)
 {
     (void)state;
@@ -103,10 +127,13 @@ static void wrong_values_are_refused_by_line_and_field(void **state)
     refuses(GOOD "cluster: {gpu_bytes: 1 GB}\n",
             "job.yaml:3: cluster.gpu_bytes wants bytes, as in \"64 KiB\", got \"1 GB\"");
     refuses(GOOD "cluster: {gpu_bytes: 1 KiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 1024, it wants 2097152 to 4.398046511e+12");
+            "job.yaml:3: cluster.gpu_bytes is 1 KiB, it wants 2 MiB to 4 TiB");
     refuses(GOOD "cluster: {gpu_bytes: 5 TiB}\n",
-            "job.yaml:3: cluster.gpu_bytes is 5.497558139e+12, it wants 2097152 to "
-            "4.398046511e+12");
+            "job.yaml:3: cluster.gpu_bytes is 5 TiB, it wants 2 MiB to 4 TiB");
+    refuses(GOOD "cluster: {gpu_bytes: 1000}\n",
+            "job.yaml:3: cluster.gpu_bytes is 1000 B, it wants 2 MiB to 4 TiB");
+    refuses("job: {library: l, seed: -1}\ndata: {train: a, unseen: b}\n",
+            "job.yaml:1: job.seed is -1, it wants 0 to 9000000000000000000");
     refuses(GOOD "cluster: {device: tpu}\n",
             "job.yaml:3: cluster.device is \"tpu\", it wants host or cuda");
     refuses(GOOD "rollout: {temperature: -1}\n",
@@ -202,6 +229,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_not_said_has_the_defaults),
+        cmocka_unit_test(test_bare_paths_are_relative_to_the_folder_of_the_job_file),
         cmocka_unit_test(values_are_read_with_their_units),
         cmocka_unit_test(wrong_values_are_refused_by_line_and_field),
         cmocka_unit_test(numbers_that_disagree_are_refused_with_both),
