@@ -11,7 +11,7 @@
 
 /* ---- text ------------------------------------------------------------------------------- */
 
-enum { FIELDS_MAX = 8, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
+enum { FIELDS_MAX = 8 + TDM_METRICS_MAX, FIELD_BYTES = 128, COLUMNS_DEFAULT = 80 };
 enum { BAR_LONG = 24, BAR_SHORT = 10, BAR_WANTS = 50 }; /* columns */
 
 struct fields {
@@ -91,6 +91,15 @@ static void add_numbers(struct fields *fields, const struct tdm__progress_step *
     add_ms(fields, "off/on", step->off_on_ms, "");
 }
 
+/* The numbers that the job library reports, as in the JSON output. */
+static void add_metrics(struct fields *fields, const struct tdm_metrics *metrics)
+{
+    for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
+        add(fields, "%.*s %.4g", (int)sizeof(metrics->entries[i].name),
+            metrics->entries[i].name, metrics->entries[i].value);
+    }
+}
+
 static uint32_t columns_of(const char *text)
 {
     uint32_t columns = 0;
@@ -135,6 +144,9 @@ static bool compose(const struct tdm__progress_step *step, uint32_t bar, uint32_
         append_bar(&fields, step, bar);
     }
     add_numbers(&fields, step);
+    if (columns == 0) {
+        add_metrics(&fields, step->metrics);
+    }
     return join(&fields, columns, text);
 }
 

@@ -21,13 +21,14 @@ struct tdm__progress_step {
     double update_ms;
     uint64_t version;                  /* committed by it; 0: none yet */
     double off_on_ms;                  /* spent pausing and resuming */
-    const struct tdm_metrics *metrics; /* borrowed, the trainer's own; NULL: none.  JSON only */
+    const struct tdm_metrics *metrics; /* borrowed, the trainer's own; NULL: none */
 };
 
 enum { TDM__PROGRESS_BYTES = 2048 };
 
 /* The line, at most `columns` wide: where it does not fit, the bar is shorter and fields are
- * left out from the end; a narrow line has no bar.  0 columns: no bar, no limit. */
+ * left out from the end; a narrow line has no bar.  0 columns: no bar, no limit,
+ * and the trainer's own metrics at the end. */
 void tdm__progress_text(const struct tdm__progress_step *step, uint32_t columns,
                         char text[TDM__PROGRESS_BYTES]);
 /* One JSON object without a newline. */

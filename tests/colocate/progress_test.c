@@ -45,6 +45,21 @@ static void a_plain_line_has_no_bar(void **state)
                               "off/on 6.0 ms");
 }
 
+static void test_plain_line_ends_with_the_metrics_of_the_job_library(void **state)
+{
+    static const struct tdm_metrics metrics = {
+        .count = 2, .entries = {{"loss", 0.5}, {"grad_norm", 12.25}}};
+    struct tdm__progress_step measured = step;
+    char text[TDM__PROGRESS_BYTES];
+
+    (void)state;
+    measured.metrics = &metrics;
+    tdm__progress_text(&measured, 0, text);
+    assert_non_null(strstr(text, "off/on 6.0 ms  loss 0.5  grad_norm 12.25"));
+    tdm__progress_text(&measured, 300, text); /* A terminal shows the fixed fields only. */
+    assert_null(strstr(text, "loss"));
+}
+
 static void a_line_is_never_wider_than_the_terminal(void **state)
 {
     char text[TDM__PROGRESS_BYTES];
@@ -167,6 +182,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_whole_line_has_bar_and_numbers),
         cmocka_unit_test(a_plain_line_has_no_bar),
+        cmocka_unit_test(test_plain_line_ends_with_the_metrics_of_the_job_library),
         cmocka_unit_test(a_line_is_never_wider_than_the_terminal),
         cmocka_unit_test(what_was_not_measured_is_not_shown),
         cmocka_unit_test(the_json_of_a_step_can_be_parsed),
