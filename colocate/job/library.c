@@ -43,17 +43,39 @@ static tdm_status refuse_entry(const char *path, const char *what)
     return tdm__fail(TDM_E_PROTOCOL, "%s: tdm_job_library has no %s", path, what);
 }
 
+/* A function that a job library must supply. */
+struct table_entry {
+    const char *name;
+    bool is_set;
+};
+
+static tdm_status check_entries(const char *path, const char *table,
+                                const struct table_entry *entries, size_t entries_count)
+{
+    for (size_t i = 0; i < entries_count; i++) {
+        if (!entries[i].is_set) {
+            return tdm__fail(TDM_E_PROTOCOL, "%s: function \"%s\" of the %s table is NULL",
+                             path, entries[i].name, table);
+        }
+    }
+    return TDM_OK;
+}
+
 static tdm_status check_trainer(const char *path, const struct tdm_trainer_ops *ops)
 {
     if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
         return refuse_entry(path, "trainer table of this version's size");
     }
-    if (ops->open == NULL || ops->regions == NULL || ops->start == NULL ||
-        ops->layout == NULL || ops->step == NULL || ops->save == NULL || ops->load == NULL ||
-        ops->close == NULL) {
-        return refuse_entry(path, "complete trainer table: an entry is NULL");
+    {
+        const struct table_entry entries[] = {
+            {"open", ops->open != NULL},   {"regions", ops->regions != NULL},
+            {"start", ops->start != NULL}, {"layout", ops->layout != NULL},
+            {"step", ops->step != NULL},   {"save", ops->save != NULL},
+            {"load", ops->load != NULL},   {"close", ops->close != NULL},
+        };
+
+        return check_entries(path, "trainer", entries, sizeof(entries) / sizeof(entries[0]));
     }
-    return TDM_OK;
 }
 
 static tdm_status check_engine(const char *path, const struct tdm_engine_ops *ops)
@@ -61,12 +83,21 @@ static tdm_status check_engine(const char *path, const struct tdm_engine_ops *op
     if (ops == NULL || ops->size_bytes != sizeof(*ops)) {
         return refuse_entry(path, "engine table of this version's size");
     }
-    if (ops->open == NULL || ops->regions == NULL || ops->start == NULL || ops->load == NULL ||
-        ops->complete == NULL || ops->begin == NULL || ops->flush_cache == NULL ||
-        ops->generate == NULL || ops->close == NULL) {
-        return refuse_entry(path, "complete engine table: an entry is NULL");
+    {
+        const struct table_entry entries[] = {
+            {"open", ops->open != NULL},
+            {"regions", ops->regions != NULL},
+            {"start", ops->start != NULL},
+            {"load", ops->load != NULL},
+            {"complete", ops->complete != NULL},
+            {"begin", ops->begin != NULL},
+            {"flush_cache", ops->flush_cache != NULL},
+            {"generate", ops->generate != NULL},
+            {"close", ops->close != NULL},
+        };
+
+        return check_entries(path, "engine", entries, sizeof(entries) / sizeof(entries[0]));
     }
-    return TDM_OK;
 }
 
 static tdm_status check_tables(const char *path, const struct tdm_job_library *jobs)

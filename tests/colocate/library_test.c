@@ -146,6 +146,18 @@ static void what_is_no_job_library_is_refused(void **state)
     assert_non_null(strstr(tdm_error_detail(), "no TDM_JOB_LIBRARY in it"));
 }
 
+static void test_error_names_the_function_that_a_table_lacks(void **state)
+{
+    struct tdm__job_library opened;
+
+    (void)state;
+    assert_int_equal(
+        tdm__job_library_open(TDM_TEST_BUILD_DIR "/tests/incomplete_job_library.so", &opened),
+        TDM_E_PROTOCOL);
+    assert_non_null(
+        strstr(tdm_error_detail(), "function \"step\" of the trainer table is NULL"));
+}
+
 static void a_device_must_be_among_those_of_the_library(void **state)
 {
     struct tdm_job_library told = {.name = "l"};
@@ -170,6 +182,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_rank_that_fails_is_named_and_closed, make_spec,
                                         drop_spec),
         cmocka_unit_test(what_is_no_job_library_is_refused),
+        cmocka_unit_test(test_error_names_the_function_that_a_table_lacks),
         cmocka_unit_test(a_device_must_be_among_those_of_the_library),
     };
 
