@@ -519,6 +519,14 @@ static tdm_status run_rollout(struct tdm__controller *controller,
     return TDM_OK;
 }
 
+/* Returns the name that the library gives itself, or else its path. */
+static const char *library_name(const struct tdm__controller *controller)
+{
+    const char *name = controller->library.jobs->name;
+
+    return name == NULL ? controller->spec->library : name;
+}
+
 tdm_status tdm__controller_rollout(struct tdm__controller *controller)
 {
     const struct tdm__job_spec *spec = controller->spec;
@@ -531,7 +539,8 @@ tdm_status tdm__controller_rollout(struct tdm__controller *controller)
         .samples_per_row = spec->n_samples_per_prompt,
         .sampling = {spec->temperature, spec->rollout_max_response_len},
         .seed = seed_for(controller, SEED_ROLLOUT, controller->step),
-        .reward = controller->library.jobs->reward};
+        .reward = controller->library.jobs->reward,
+        .library = library_name(controller)};
     tdm_status status;
 
     if (rows == NULL) {
@@ -564,7 +573,8 @@ tdm_status tdm__controller_evaluate(struct tdm__controller *controller, double *
                                            .rows_count = count,
                                            .samples_per_row = 1,
                                            .sampling = {0, spec->rollout_max_response_len},
-                                           .reward = controller->library.jobs->reward};
+                                           .reward = controller->library.jobs->reward,
+                                           .library = library_name(controller)};
     struct tdm__rollout rollout;
     tdm_status status;
 

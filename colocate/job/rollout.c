@@ -3,6 +3,7 @@
 #include "colocate/job/rollout.h"
 
 #include "colocate/job/completions.h"
+#include "colocate/job/reward_guard.h"
 #include "runtime/error.h"
 #include "runtime/mix.h"
 
@@ -109,8 +110,8 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
                                   .token_rewards = rollout->token_rewards + room,
                                   .tokens_count = completion.tokens_count,
                                   .weight_version = tdm_value_uint(tdm_value_at(reply, 0), 0)};
-    sample->reward =
-        options->reward(row->prompt, row->answer, &completion, rollout->token_rewards + room);
+    sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer,
+                                            &completion, rollout->token_rewards + room);
     rollout->reward += (double)sample->reward / rollout->samples_count;
     rollout->exact += sample->reward >= 1.0F ? 1.0 / rollout->samples_count : 0.0;
     return TDM_OK;
@@ -188,6 +189,8 @@ static tdm_status ask_and_read(struct asking *asking, struct tdm__rollout *rollo
 {
     struct tdm__crew *crew = asking->crew;
     const struct tdm__rollout_options *options = asking->options;
+    struct tdm__reward_guard guard;
+    tdm_status status;
 
     if (divide(asking) == 0) {
         return tdm__fail(TDM_E_STATE, "none of %u engines serves", crew->spec->num_engines);
@@ -202,7 +205,10 @@ static tdm_status ask_and_read(struct asking *asking, struct tdm__rollout *rollo
     }
     TDM_TRY(tdm__crew_await(crew, asking->refs, crew->engines_count,
                             (int64_t)crew->spec->generate_timeout_ms));
-    return read_answers(asking, rollout);
+    tdm__reward_guard_begin(&guard, asking->options->library);
+    status = read_answers(asking, rollout);
+    tdm__reward_guard_end(&guard);
+    return status;
 }
 
 static tdm_status run(struct asking *asking, struct tdm__rollout *rollout_out)

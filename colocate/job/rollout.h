@@ -28,6 +28,7 @@ struct tdm__rollout_options {
     struct tdm_sampling sampling;
     uint64_t seed; /* of this rollout: with row and sample it decides each answer alone */
     tdm_reward *reward;
+    const char *library; /* Name of the job library, for the report of a crash in `reward`. */
     void (*meanwhile)(void *arg); /* once all are asked, while they answer; NULL: nothing */
     void *meanwhile_arg;
 };
