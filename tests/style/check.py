@@ -148,6 +148,19 @@ def check_nolint():
             yield f"{place}: name the check that is silenced"
 
 
+def check_packages():
+    """The demo installs what it builds and runs with, and none of the tools for tests and style."""
+    listed = {purpose: set(run("scripts/setup", "--list", purpose).stdout.split())
+              for purpose in ("build", "test", "style")}
+    if "cmake" not in listed["build"] or "redis-server" not in listed["build"]:
+        yield "scripts/packages.txt: [build] lacks cmake or redis-server"
+    for tool in ("clang-tidy-14", "clang-format-14", "gcovr", "libcmocka-dev", "clang-14"):
+        if tool in listed["build"] or tool not in listed["test"] | listed["style"]:
+            yield f"scripts/packages.txt: {tool} belongs to [test] or [style]"
+    if "scripts/setup build\n" not in (ROOT / "scripts" / "demo").read_text(encoding="utf-8"):
+        yield "scripts/demo: does not ask for the packages of [build] alone"
+
+
 def check_links():
     """Every relative link of a page leads to a file or folder that is there."""
     pages = [*files(("docs", *EVERYTHING), [".md"]), *(path.relative_to(ROOT) for path in ROOT.glob("*.md"))]
