@@ -13,6 +13,20 @@ foreach(program tandem tandemd)
   endif()
 endforeach()
 
+# Man pages and shell completions, made from what the programs print for --help.
+if(TARGET tandem AND TARGET tandemd)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  set(manual ${CMAKE_BINARY_DIR}/manual)
+  add_custom_command(OUTPUT ${manual}/man/tandem.1
+    COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/cmake/manual.py $<TARGET_FILE:tandem>
+      $<TARGET_FILE:tandemd> ${PROJECT_VERSION} ${manual}
+    DEPENDS tandem tandemd ${CMAKE_SOURCE_DIR}/cmake/manual.py VERBATIM)
+  add_custom_target(manual ALL DEPENDS ${manual}/man/tandem.1)
+  install(DIRECTORY ${manual}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+  install(DIRECTORY ${manual}/bash/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(DIRECTORY ${manual}/zsh/ DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+endif()
+
 install(EXPORT TandemTargets NAMESPACE Tandem:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/TandemConfig.cmake.in TandemConfig.cmake
   INSTALL_DESTINATION ${package_dir})

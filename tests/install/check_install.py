@@ -8,6 +8,7 @@ then run.  The shared library leads to tandemd; a static program finds it in PAT
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -85,6 +86,30 @@ def check_examples(prefix, libraries, work, linking):
                 **environment_of(prefix, linking))
 
 
+def check_manual(prefix):
+    """Every command has a man page that says what --help says."""
+    pages = prefix / "share" / "man" / "man1"
+    commands = re.findall(r"^  (\w+) +\S", run(prefix / "bin" / "tandem", "--help"), re.M)
+    for page in ["tandem", "tandemd", *(f"tandem-{command}" for command in commands)]:
+        text = (pages / f"{page}.1").read_text(encoding="utf-8").replace("\\-", "-")
+        for line in run(prefix / "bin" / page.split("-")[0], *page.split("-")[1:], "--help").splitlines():
+            if line.split("usage: ")[-1].strip() not in text:
+                sys.exit(f"man page {page}.1 lacks a line of --help: {line}")
+
+
+def check_completion(prefix):
+    """bash completes commands, options of a command, and the words that a command takes."""
+    script = prefix / "share" / "bash-completion" / "completions" / "tandem"
+    for words, wanted in ((("tandem", "ti"), "timeline"), (("tandem", "run", "--re"), "--resume"),
+                          (("tandem", "list", "obj"), "objects"), (("tandem", "help", "pl"), "plan")):
+        said = run("bash", "-c", f'source "{script}"; COMP_WORDS=({" ".join(words)}); '
+                   f'COMP_CWORD={len(words) - 1}; _tandem; echo "${{COMPREPLY[@]}}"')
+        if said != wanted + "\n":
+            sys.exit(f"completing {' '.join(words)} gives {said!r}, not {wanted!r}")
+    if not (prefix / "share" / "zsh" / "site-functions" / "_tandem").is_file():
+        sys.exit("the completion for zsh is not installed")
+
+
 def main(build):
     with tempfile.TemporaryDirectory(prefix="tandem-install-") as folder:
         work = pathlib.Path(folder)
@@ -96,6 +121,8 @@ def main(build):
         for linking in ("shared", "static"):
             check_cplusplus(prefix, libraries, work, linking)
             check_examples(prefix, libraries, work, linking)
+        check_manual(prefix)
+        check_completion(prefix)
         for program in (prefix / "bin").glob("*"):
             if "not found" in run("ldd", program):
                 sys.exit(f"{program.name}: installed, but does not find its libraries")
