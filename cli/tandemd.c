@@ -7,6 +7,7 @@
 #include "actors/worker.h"
 #include "cli/daemon_options.h"
 #include "cli/devices.h"
+#include "cli/faulty_store.h"
 #include "colocate/comm/meet_service.h"
 #include "colocate/memory/broker_service.h"
 #include "colocate/turnstile_service.h"

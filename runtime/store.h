@@ -16,10 +16,10 @@
  * commit, and on TDM_E_CONFLICT again.  A lost reply is no danger: a commit carries an id, and
  * the store answers a repeated id with the first outcome.
  *
- * Fillings: memory (the reference, in this process), redis (real), faulty (around another one:
- * drops, delays and repeats by a seed).  Everything is asynchronous: functions return at once,
- * callbacks run later on the loop thread, exactly once, with TDM_E_STORE when the store could
- * not be reached by the deadline. */
+ * The product has one implementation, with Redis.  Tests have two more: memory_store.h in
+ * tests/support, and cli/faulty_store.h, which wraps another store.  Everything is
+ * asynchronous: functions return at once, callbacks run later on the loop thread, exactly once,
+ * with TDM_E_STORE when the store could not be reached by the deadline. */
 
 struct tdm__store;
 struct tdm__known; /* runtime/store/known.h */
@@ -89,21 +89,12 @@ struct tdm__store {
     struct tdm__attempt *last_turn; /* valid while there are turns */
 };
 
-/* The reference filling. */
-tdm_status tdm__store_memory_open(struct tdm__loop *loop, struct tdm__store **store_out);
-
 /* The real one.  `url`: "unix:///path/sock", "redis://[user:password@]host:port[/db]".
  * `cluster` prefixes every key.  Connects, loads the function library if its version is
  * missing, reconnects by itself with back-off; blocks only for the first connection, at most
  * `timeout_ms`. */
 tdm_status tdm__store_redis_open(struct tdm__loop *loop, const char *url, const char *cluster,
                                  int64_t timeout_ms, struct tdm__store **store_out);
-
-/* Around `inner` (not owned): per operation, by a generator seeded with `seed`, one in
- * `one_in` is lost before it arrives, or its answer is (both TDM_E_STORE), or delayed. */
-tdm_status tdm__store_faulty_open(struct tdm__loop *loop, struct tdm__store *inner,
-                                  uint64_t seed, uint32_t one_in,
-                                  struct tdm__store **store_out);
 
 /* ---- transactions ----------------------------------------------------------------------- */
 

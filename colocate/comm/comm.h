@@ -83,13 +83,6 @@ tdm_status tdm__comm_nccl_open(const struct tdm__comm_nccl_options *options,
 tdm_status tdm__comm_nccl_suspend(struct tdm__comm *comm);
 tdm_status tdm__comm_nccl_resume(struct tdm__comm *comm);
 
-/* Around `inner` (owned from TDM_OK on): instead of the n-th call (from 1), `strike` runs: to
- * end the process, or to let the rank go silent.  If it returns, the call fails with
- * TDM_E_ABORTED. */
-tdm_status tdm__comm_faulty_open(struct tdm__comm *inner, uint64_t nth,
-                                 void (*strike)(void *arg), void *arg,
-                                 struct tdm__comm **comm_out);
-
 /* A public group around a communicator, which it owns from TDM_OK on. */
 tdm_status tdm__group_wrap(struct tdm__comm *comm, tdm_group **group_out);
 struct tdm__comm *tdm__group_comm(tdm_group *group);

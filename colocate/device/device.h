@@ -137,11 +137,6 @@ tdm_status tdm__device_kind_find(const char *name, const struct tdm__device_kind
 tdm_status tdm__device_here(uint32_t gpu, const struct tdm__device_kind **kind_out,
                             char uuid[TDM__UUID_BYTES]);
 
-/* Around `inner` (owned from TDM_OK on): the n-th fallible call from tdm__device_faulty_arm()
- * on fails, once; 0 never. */
-tdm_status tdm__device_faulty_open(struct tdm__device *inner, struct tdm__device **device_out);
-void tdm__device_faulty_arm(struct tdm__device *faulty, uint64_t nth);
-
 static inline void tdm__device_close(struct tdm__device *device) /* NULL is allowed */
 {
     if (device != NULL) {

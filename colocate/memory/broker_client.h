@@ -34,11 +34,6 @@ struct tdm__broker_client {
  * this deadline. */
 tdm_status tdm__broker_client_remote(struct tdm__conn *conn, int64_t timeout_ms,
                                      struct tdm__broker_client **client_out);
-/* The broker (borrowed) is in this process. */
-tdm_status tdm__broker_client_direct(struct tdm__broker *broker,
-                                     const struct tdm__tenant *tenant,
-                                     struct tdm__broker_client **client_out);
-
 static inline void tdm__broker_client_destroy(struct tdm__broker_client *client)
 {
     if (client != NULL) { /* NULL is allowed */

@@ -1,6 +1,7 @@
 /* broker_direct_test.c - a process that is its own broker gets descriptors of its own. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/broker_client.h"
+#include "tests/support/direct_broker.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/weights/commit.h"
 
+#include "cli/faulty_store.h"
 #include "runtime/clock.h"
 #include "runtime/loop/loop.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /* region_test.c - regions pause and resume whole, whatever fails on the way. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "colocate/memory/region.h"
+#include "tests/support/faulty_device.h"
 #include "tests/support/host_gpu.h"
 
 #include <setjmp.h>

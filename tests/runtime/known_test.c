@@ -5,6 +5,7 @@
 
 #include "runtime/clock.h"
 #include "tests/conformance/store_suite.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

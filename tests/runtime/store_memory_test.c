@@ -3,6 +3,7 @@
 #include "tests/conformance/store_suite.h"
 
 #include "runtime/clock.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
 #include "runtime/store/observed.h"
 
 #include "tests/conformance/store_suite.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "scheduler/attempt.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

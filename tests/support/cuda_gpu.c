@@ -4,6 +4,8 @@
 
 #include "colocate/device/cuda/driver.h"
 #include "runtime/assert.h"
+#include "tests/support/direct_broker.h"
+#include "tests/support/faulty_device.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

@@ -3,6 +3,7 @@
 #include "tests/support/lost_ranks.h"
 
 #include "runtime/clock.h"
+#include "tests/support/faulty_comm.h"
 
 #include <limits.h>
 #include <setjmp.h>

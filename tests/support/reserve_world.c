@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/store/known.h"
+#include "tests/support/memory_store.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

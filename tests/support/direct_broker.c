@@ -1,6 +1,6 @@
-/* broker_direct.c - the way to a broker in this same process. */
+/* direct_broker.c - the way to a broker in this same process. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/memory/broker_client.h"
+#include "tests/support/direct_broker.h"
 
 #include "runtime/error.h"
 

@@ -1,6 +1,6 @@
-/* faulty.c - any device, but the n-th call fails. */
+/* faulty_device.c - any device, but the n-th call fails. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/device/device.h"
+#include "tests/support/faulty_device.h"
 
 #include "runtime/error.h"
 

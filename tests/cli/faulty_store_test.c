@@ -1,6 +1,8 @@
-/* store_faulty_test.c - transactions stay exact over stores that lose and delay. */
+/* faulty_store_test.c - transactions stay exact over stores that lose and delay. */
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/faulty_store.h"
 #include "runtime/clock.h"
+#include "tests/support/memory_store.h"
 #include "tests/support/redis_world.h"
 
 #include <inttypes.h>

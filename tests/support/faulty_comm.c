@@ -1,6 +1,6 @@
-/* faulty.c - any communicator, but something strikes this rank at its n-th call. */
+/* faulty_comm.c - any communicator, but something strikes this rank at its n-th call. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "colocate/comm/comm.h"
+#include "tests/support/faulty_comm.h"
 
 #include "runtime/error.h"
 

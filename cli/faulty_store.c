@@ -1,6 +1,6 @@
-/* faulty.c - a store around another one that loses and delays by a seed. */
+/* faulty_store.c - a store around another one that loses and delays by a seed. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/store.h"
+#include "cli/faulty_store.h"
 
 #include "runtime/assert.h"
 #include "runtime/clock.h"

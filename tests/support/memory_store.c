@@ -1,6 +1,6 @@
-/* memory.c - the reference filling of the store: sorted records in this process. */
+/* memory_store.c - the reference filling of the store: sorted records in this process. */
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "runtime/store.h"
+#include "tests/support/memory_store.h"
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
