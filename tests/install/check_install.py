@@ -86,6 +86,17 @@ def check_examples(prefix, libraries, work, linking):
                 **environment_of(prefix, linking))
 
 
+def check_private_node(prefix, build):
+    """Only tandem and tandemd use internal functions; others link the public ones."""
+    inside = {prefix / "bin" / "tandem", prefix / "bin" / "tandemd"}
+    places = [*prefix.rglob("*"), *pathlib.Path(build, "examples").rglob("*")]
+    programs = [path for path in places if path.is_file() and path.open("rb").read(4) == b"\x7fELF"]
+    for program in programs:
+        uses = "@TANDEM_PRIVATE" in run("nm", "-D", "--undefined-only", "--with-symbol-versions", program)
+        if program.suffix != ".o" and uses != (program in inside):
+            sys.exit(f"{program} {'uses' if uses else 'does not use'} the version node TANDEM_PRIVATE")
+
+
 def check_manual(prefix):
     """Every command has a man page that says what --help says."""
     pages = prefix / "share" / "man" / "man1"
@@ -121,6 +132,7 @@ def main(build):
         for linking in ("shared", "static"):
             check_cplusplus(prefix, libraries, work, linking)
             check_examples(prefix, libraries, work, linking)
+        check_private_node(prefix, build)
         check_manual(prefix)
         check_completion(prefix)
         for program in (prefix / "bin").glob("*"):

@@ -200,16 +200,42 @@ def check_ray():
                 yield f"{path}: {page} has no row for {test}"
 
 
+def public_functions():
+    """The functions that the public headers mark TDM_API."""
+    names = set()
+    for header in files(["include"], [".h"]):
+        text = re.sub(r"/\*.*?\*/", "", "\n".join(lines(header)), flags=re.S)
+        names.update(found[1] for found in re.finditer(r"TDM_API[^;(]*?\b(tdm_\w+)\(", text))
+    return names
+
+
 def check_exports(build):
-    """libtandem.so exports only tdm_ names, and libtandem.a gives no others to a link."""
+    """The public version node of libtandem.so is what the headers declare, and libtandem.a gives
+    no other names to a link than those of Tandem."""
+    nodes = {}
+    for line in run("nm", "-D", "--defined-only", "--with-symbol-versions",
+                    pathlib.Path(build) / "libtandem.so").stdout.splitlines():
+        name, _, node = line.split()[-1].partition("@@")
+        if node and name != node:
+            nodes.setdefault(node, set()).add(name)
+    headers = public_functions()
+    public = nodes.pop("TANDEM_0.1", set())
+    private = nodes.pop("TANDEM_PRIVATE", set())
+    for name in sorted(headers - public):
+        yield f"{name} is declared in include/tandem and not in TANDEM_0.1: add it to cmake/tandem.map"
+    for name in sorted(public - headers):
+        yield f"{name} is in TANDEM_0.1, but no public header declares it"
+    for name in sorted(name for name in private if not name.startswith("tdm__")):
+        yield f"{name} is in TANDEM_PRIVATE: name it tdm__"
+    for node, names in nodes.items():
+        yield f"libtandem.so has another version node {node}: {sorted(names)}"
     symbol = re.compile(r"^[0-9a-f]+ [A-TV-Z] (\S+)$")
-    for library, flags in (("libtandem.so", ["-D"]), ("libtandem.a", ["-g"])):
-        for line in run("nm", *flags, "--defined-only", pathlib.Path(build) / library).stdout.splitlines():
-            found = symbol.match(line)
-            if found and not found[1].startswith("tdm_"):
-                yield f"{library} gives the name {found[1]}: make it static or name it tdm__"
-            elif found and found[1] == "tdm_job_library":
-                yield f"{library} gives tdm_job_library: only job libraries may"
+    for line in run("nm", "-g", "--defined-only", pathlib.Path(build) / "libtandem.a").stdout.splitlines():
+        found = symbol.match(line)
+        if found and not found[1].startswith("tdm_"):
+            yield f"libtandem.a gives the name {found[1]}: make it static or name it tdm__"
+        elif found and found[1] == "tdm_job_library":
+            yield "libtandem.a gives tdm_job_library: only job libraries may"
 
 
 def main(concern, *arguments):
