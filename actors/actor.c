@@ -14,6 +14,9 @@
 
 void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
 {
+    TDM__REQUIRE_OR(actor, );
+    TDM__REQUIRE_OR(info_out, );
+
     TDM__LOCK(actor->runtime);
     *info_out = actor->link->info;
 }
@@ -256,6 +259,11 @@ tdm_status tdm_actor_create_packed(tdm_runtime *runtime, const char *class_name,
                                    const struct tdm_actor_options *options,
                                    struct tdm_bytes arguments, tdm_actor **actor_out)
 {
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(class_name);
+
     struct tdm__arguments *kept;
     TDM__LOCK(runtime);
 
@@ -267,6 +275,12 @@ tdm_status tdm_actor_create(tdm_runtime *runtime, const char *class_name,
                             const struct tdm_actor_options *options, tdm_actor **actor_out,
                             const char *format, ...)
 {
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(class_name);
+    TDM__REQUIRE(format);
+
     struct tdm__arguments *arguments;
     tdm_status status;
     va_list args;
@@ -319,6 +333,8 @@ static void ask_why_not_ready(const tdm_actor *actor, char *text, size_t room)
 
 tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 {
+    TDM__REQUIRE(actor);
+
     tdm_runtime *runtime = actor->runtime;
     char why[512] = "";
     const struct tdm__link *link;
@@ -381,12 +397,23 @@ static tdm_status ask_who(tdm_runtime *runtime, struct tdm_bytes name, int64_t t
 tdm_status tdm_actor_find(tdm_runtime *runtime, const char *name, int64_t timeout_ms,
                           tdm_actor **actor_out)
 {
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(name);
+
     return tdm_actor_find_in(runtime, runtime->name_space, name, timeout_ms, actor_out);
 }
 
 tdm_status tdm_actor_find_in(tdm_runtime *runtime, const char *name_space, const char *name,
                              int64_t timeout_ms, tdm_actor **actor_out)
 {
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(name_space);
+    TDM__REQUIRE(name);
+
     tdm_document *answer = NULL;
     struct tdm__link *link;
     tdm_writer *writer;
@@ -431,10 +458,14 @@ static tdm_status kill_process(tdm_actor *actor, bool may_restart, int64_t timeo
 
 tdm_status tdm_actor_kill(tdm_actor *actor, int64_t timeout_ms)
 {
+    TDM__REQUIRE(actor);
+
     return kill_process(actor, false, timeout_ms);
 }
 
 tdm_status tdm_actor_restart(tdm_actor *actor, int64_t timeout_ms)
 {
+    TDM__REQUIRE(actor);
+
     return kill_process(actor, true, timeout_ms);
 }

@@ -128,6 +128,9 @@ tdm_status tdm__call_parse(tdm_call *call)
 
 tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
 {
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(format);
+
     tdm_status status;
     va_list args;
 
@@ -140,6 +143,8 @@ tdm_status tdm_call_unpack(tdm_call *call, const char *format, ...)
 /* Not the incoming call's: that one may go while the method runs. */
 const char *tdm_call_method(const tdm_call *call)
 {
+    TDM__REQUIRE_OR(call, "");
+
     if (call->method == NULL) {
         return ""; /* a constructor */
     }
@@ -148,17 +153,23 @@ const char *tdm_call_method(const tdm_call *call)
 
 const tdm_value *tdm_call_arguments(tdm_call *call)
 {
+    TDM__REQUIRE_OR(call, NULL);
+
     return call->arguments;
 }
 
 int64_t tdm_call_remaining_ms(tdm_call *call)
 {
+    TDM__REQUIRE_OR(call, 0);
+
     return tdm__deadline_left(call->deadline_ms);
 }
 
 /* Relaxed: nothing else is read on the strength of it. */
 int tdm_call_is_canceled(tdm_call *call)
 {
+    TDM__REQUIRE_OR(call, 0);
+
     return atomic_load_explicit(&call->canceled, memory_order_relaxed) ||
            atomic_load_explicit(&call->abandoned, memory_order_relaxed);
 }
@@ -249,6 +260,8 @@ static tdm_status reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 
 tdm_status tdm_call_reply_packed(tdm_call *call, struct tdm_bytes packed_array)
 {
+    TDM__REQUIRE(call);
+
     TDM__ENTER(call->loop);
 
     TDM_TRY(check_unanswered(call));
@@ -271,6 +284,9 @@ static tdm_status reply_small(tdm_call *call, const char *format, va_list args)
 
 tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
 {
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(format);
+
     struct tdm__large *large = NULL;
     tdm_status status = TDM_OK;
     va_list args;
@@ -291,6 +307,8 @@ tdm_status tdm_call_reply(tdm_call *call, const char *format, ...)
 
 tdm_status tdm_call_keep(tdm_call *call)
 {
+    TDM__REQUIRE(call);
+
     TDM__ENTER(call->loop);
 
     if (call->executor == NULL || !tdm__executor_is_asynchronous(call->executor)) {
@@ -306,6 +324,9 @@ tdm_status tdm_call_keep(tdm_call *call)
 
 void tdm_call_fail(tdm_call *call, tdm_status status, const char *format, ...)
 {
+    TDM__REQUIRE_OR(call, );
+    TDM__REQUIRE_OR(format, );
+
     char detail[TDM__ERROR_DETAIL_BYTES];
     va_list args;
 
@@ -418,6 +439,9 @@ static tdm_status yield_large(tdm_call *call, struct tdm__large *large)
 
 tdm_status tdm_call_yield(tdm_call *call, const char *format, ...)
 {
+    TDM__REQUIRE(call);
+    TDM__REQUIRE(format);
+
     struct tdm__large *large = NULL;
     tdm_status status = TDM_OK;
     va_list args;

@@ -34,6 +34,19 @@ static tdm_status count_results(const struct tdm_call_options *options, uint32_t
     return TDM_OK;
 }
 
+/* A call that failed leaves no references to the caller. */
+static tdm_status clear_on_failure(tdm_status status, const struct tdm_call_options *options,
+                                   tdm_ref **refs_out)
+{
+    uint32_t count =
+        options == NULL || options->results_count == 0 ? 1 : options->results_count;
+
+    if (status != TDM_OK && refs_out != NULL && count <= RESULTS_MAX) {
+        memset(refs_out, 0, count * sizeof(*refs_out));
+    }
+    return status;
+}
+
 /* Takes `arguments`, also on failure.  With the lock. */
 static tdm_status make_call(const struct call *call, struct tdm__arguments *arguments,
                             tdm_ref **refs_out)
@@ -88,6 +101,10 @@ static tdm_status call_va(const struct call *call, tdm_ref **refs_out, const cha
 tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_out,
                           const char *format, ...)
 {
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
     struct call call = {actor, method, NULL};
     tdm_status status;
     va_list args;
@@ -95,13 +112,17 @@ tdm_status tdm_actor_call(tdm_actor *actor, const char *method, tdm_ref **ref_ou
     va_start(args, format);
     status = call_va(&call, ref_out, format, args);
     va_end(args);
-    return status;
+    return clear_on_failure(status, NULL, ref_out);
 }
 
 tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
                                const struct tdm_call_options *options, tdm_ref **refs_out,
                                const char *format, ...)
 {
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
     struct call call = {actor, method, options};
     tdm_status status;
     va_list args;
@@ -109,24 +130,34 @@ tdm_status tdm_actor_call_with(tdm_actor *actor, const char *method,
     va_start(args, format);
     status = call_va(&call, refs_out, format, args);
     va_end(args);
-    return status;
+    return clear_on_failure(status, options, refs_out);
 }
 
 tdm_status tdm_actor_call_packed_with(tdm_actor *actor, const char *method,
                                       const struct tdm_call_options *options,
                                       struct tdm_bytes packed, tdm_ref **refs_out)
 {
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+
     struct call call = {actor, method, options};
     struct tdm__arguments *arguments;
+    tdm_status status;
     TDM__LOCK(actor->runtime);
 
-    TDM_TRY(tdm__arguments_of_packed(actor->runtime, packed, &arguments));
-    return make_call(&call, arguments, refs_out);
+    status = tdm__arguments_of_packed(actor->runtime, packed, &arguments);
+    if (status == TDM_OK) {
+        status = make_call(&call, arguments, refs_out);
+    }
+    return clear_on_failure(status, options, refs_out);
 }
 
 tdm_status tdm_actor_call_packed(tdm_actor *actor, const char *method, struct tdm_bytes packed,
                                  tdm_ref **ref_out)
 {
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+
     return tdm_actor_call_packed_with(actor, method, NULL, packed, ref_out);
 }
 
@@ -164,6 +195,12 @@ tdm_status tdm_actor_stream(tdm_actor *actor, const char *method,
                             const struct tdm_call_options *options, tdm_stream **stream_out,
                             const char *format, ...)
 {
+    TDM__REQUIRE(stream_out);
+    *stream_out = NULL;
+    TDM__REQUIRE(actor);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
     struct call call = {actor, method, options};
     struct tdm__arguments *arguments;
     tdm_stream *stream = NULL;
@@ -220,6 +257,8 @@ static tdm_status kill_process(struct tdm__link *link)
 
 tdm_status tdm_cancel(tdm_ref *ref, int how)
 {
+    TDM__REQUIRE(ref);
+
     struct tdm__outgoing *outgoing;
     struct tdm__link *link;
     tdm_status status = TDM_OK;

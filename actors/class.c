@@ -1,6 +1,7 @@
 /* class.c - the classes that this program and its libraries define. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/class.h"
+#include "runtime/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,8 @@ static void check_groups(const struct tdm_actor_class *actor_class)
 
 void tdm_class_register(const struct tdm_actor_class *actor_class)
 {
+    TDM__REQUIRE_OR(actor_class, );
+
     size_t length = strnlen(actor_class->name, 64);
 
     if (length == 0 || length > 63) {

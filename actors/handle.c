@@ -280,6 +280,10 @@ tdm_status tdm__handle_open(tdm_runtime *runtime, struct tdm_bytes bytes, tdm_ac
 
 tdm_status tdm_value_actor(tdm_runtime *runtime, const tdm_value *value, tdm_actor **actor_out)
 {
+    TDM__REQUIRE(actor_out);
+    *actor_out = NULL;
+    TDM__REQUIRE(runtime);
+
     TDM__LOCK(runtime);
 
     if (value == NULL || tdm_value_kind_of(value) != TDM_HANDLE) {

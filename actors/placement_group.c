@@ -127,6 +127,12 @@ tdm_status tdm_placement_group_create_with(tdm_runtime *runtime,
                                            const struct tdm_placement_group_options *options,
                                            int64_t timeout_ms, tdm_placement_group **group_out)
 {
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_ARRAY(bundles, bundles_count);
+    TDM__REQUIRE(options);
+
     tdm_writer *writer;
     tdm_status status;
 
@@ -144,6 +150,11 @@ tdm_status tdm_placement_group_create(tdm_runtime *runtime, const struct tdm_bun
                                       enum tdm_placement_strategy strategy, int64_t timeout_ms,
                                       tdm_placement_group **group_out)
 {
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE_ARRAY(bundles, bundles_count);
+
     const struct tdm_placement_group_options options = {.strategy = strategy};
 
     return tdm_placement_group_create_with(runtime, bundles, bundles_count, &options,
@@ -172,6 +183,11 @@ tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space
                                     const char *name, int64_t timeout_ms,
                                     tdm_placement_group **group_out)
 {
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(name);
+
     const struct tdm__id any = {{0}};
 
     if (name == NULL || name[0] == '\0') {
@@ -183,6 +199,10 @@ tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space
 tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
                                        tdm_placement_group **group_out)
 {
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+
     if (tdm__id_is_none(&runtime->group)) {
         return tdm__fail(TDM_E_NOT_FOUND, "this process is in no placement group");
     }
@@ -192,6 +212,9 @@ tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
 tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t bundle,
                                      struct tdm_bundle_place *place_out)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE(place_out);
+
     if (bundle >= group->bundles_count) {
         return tdm__fail(TDM_E_INVAL, "bundle %u of a group of %u", bundle,
                          group->bundles_count);
@@ -202,6 +225,8 @@ tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t 
 
 uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group)
 {
+    TDM__REQUIRE_OR(group, 0);
+
     return group->bundles_count;
 }
 

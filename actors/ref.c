@@ -178,6 +178,8 @@ static void drop_value(tdm_ref *ref)
 
 tdm_status tdm_ref_free_value(tdm_ref *ref)
 {
+    TDM__REQUIRE(ref);
+
     TDM__LOCK(ref->runtime);
 
     TDM_TRY(tdm__runtime_check(ref->runtime));
@@ -222,9 +224,13 @@ static tdm_status await_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value 
 
 tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **value_out)
 {
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(value_out);
+
     const tdm_value *value = atomic_load_explicit(&ref->value, memory_order_acquire);
 
     if (value == NULL) {
+        *value_out = NULL;
         return await_value(ref, timeout_ms, value_out);
     }
     *value_out = value;
@@ -233,6 +239,9 @@ tdm_status tdm_get_value(tdm_ref *ref, int64_t timeout_ms, const tdm_value **val
 
 tdm_status tdm_get(tdm_ref *ref, int64_t timeout_ms, const char *format, ...)
 {
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(format);
+
     const tdm_value *value;
     tdm_status status;
     va_list args;
@@ -267,6 +276,9 @@ static bool enough_are_done(void *arg)
 tdm_status tdm_wait(tdm_ref *const *refs, uint32_t refs_count, uint32_t wanted_count,
                     int64_t timeout_ms, uint8_t *done_out)
 {
+    TDM__REQUIRE_ARRAY(refs, refs_count);
+    TDM__REQUIRE_ARRAY(done_out, refs_count);
+
     struct waited waited = {refs, refs_count, wanted_count};
     tdm_status status;
 
@@ -313,6 +325,9 @@ static bool all_or_one_failed(void *arg)
 tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeout_ms,
                         const tdm_value **values_out)
 {
+    TDM__REQUIRE_ARRAY(refs, refs_count);
+    TDM__REQUIRE_ARRAY(values_out, refs_count);
+
     struct waited waited = {refs, refs_count, refs_count};
     tdm_status status;
 
@@ -345,6 +360,10 @@ tdm_status tdm_get_many(tdm_ref *const *refs, uint32_t refs_count, int64_t timeo
 
 tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(ref);
+
     TDM__ENTER(ref->runtime == tdm_runtime_current() ? ref->runtime->loop : NULL);
 
     tdm__ref_retain(ref);
@@ -354,6 +373,10 @@ tdm_status tdm_ref_copy(tdm_ref *ref, tdm_ref **ref_out)
 
 tdm_status tdm_value_ref(tdm_runtime *runtime, const tdm_value *value, tdm_ref **ref_out)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(runtime);
+
     TDM__LOCK(runtime);
 
     if (value == NULL || tdm_value_kind_of(value) != TDM_REFERENCE) {
@@ -421,6 +444,11 @@ static tdm_status put_small(tdm_runtime *runtime, const char *format, va_list ar
 
 tdm_status tdm_put(tdm_runtime *runtime, tdm_ref **ref_out, const char *format, ...)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(format);
+
     struct tdm__large *large;
     tdm_status status;
     va_list args;

@@ -49,6 +49,9 @@ void tdm__ref_tell(tdm_ref *ref)
 
 tdm_status tdm_ref_on_done(tdm_ref *ref, tdm_done_fn *fn, void *arg)
 {
+    TDM__REQUIRE(ref);
+    TDM__REQUIRE(fn);
+
     struct tdm__done **place = &ref->told_when_done;
     struct tdm__done *done = calloc(1, sizeof(*done));
     TDM__LOCK(ref->runtime);

@@ -236,6 +236,9 @@ void tdm__runtime_run_stop_hooks(tdm_runtime *runtime)
 
 void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out)
 {
+    TDM__REQUIRE_OR(runtime, );
+    TDM__REQUIRE_OR(info_out, );
+
     *info_out = (struct tdm_runtime_info){
         .node_id = runtime->node_id,
         .node_name = runtime->node_name,
@@ -367,6 +370,8 @@ tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
     tdm_status status;
 
     tdm__worker_run_if_one(); /* never returns in a worker */
+    TDM__REQUIRE(runtime_out);
+    *runtime_out = NULL;
     if (current_runtime != NULL) {
         return tdm__fail(TDM_E_STATE, "this process has a runtime already");
     }

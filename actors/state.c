@@ -166,6 +166,12 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
                            const struct tdm_actor_state **actors_out,
                            uint32_t *actors_count_out, uint32_t *missing_nodes_out)
 {
+    TDM__REQUIRE(actors_out);
+    TDM__REQUIRE(actors_count_out);
+    *actors_out = NULL;
+    *actors_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;
@@ -193,6 +199,12 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
 tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
                           const struct tdm_node_state **nodes_out, uint32_t *nodes_count_out)
 {
+    TDM__REQUIRE(nodes_out);
+    TDM__REQUIRE(nodes_count_out);
+    *nodes_out = NULL;
+    *nodes_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;
@@ -235,6 +247,12 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
                             const struct tdm_object_state **objects_out,
                             uint32_t *objects_count_out, struct tdm_list_missing *missing_out)
 {
+    TDM__REQUIRE(objects_out);
+    TDM__REQUIRE(objects_count_out);
+    *objects_out = NULL;
+    *objects_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;
@@ -277,6 +295,12 @@ tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
                           const struct tdm_calls_state **calls_out, uint32_t *calls_count_out,
                           struct tdm_list_missing *missing_out)
 {
+    TDM__REQUIRE(calls_out);
+    TDM__REQUIRE(calls_count_out);
+    *calls_out = NULL;
+    *calls_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;
@@ -302,6 +326,12 @@ tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
                               const struct tdm_call_state **calls_out,
                               uint32_t *calls_count_out, struct tdm_list_missing *missing_out)
 {
+    TDM__REQUIRE(calls_out);
+    TDM__REQUIRE(calls_count_out);
+    *calls_out = NULL;
+    *calls_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;
@@ -350,6 +380,12 @@ tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
                            const struct tdm_group_state **groups_out,
                            uint32_t *groups_count_out)
 {
+    TDM__REQUIRE(groups_out);
+    TDM__REQUIRE(groups_count_out);
+    *groups_out = NULL;
+    *groups_count_out = 0;
+    TDM__REQUIRE(runtime);
+
     tdm_document *document;
     struct list *list;
     struct filler filler;

@@ -138,6 +138,10 @@ static bool has_news(void *arg)
 
 tdm_status tdm_stream_next(tdm_stream *stream, int64_t timeout_ms, tdm_ref **ref_out)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(stream);
+
     struct item *item;
     tdm_status status;
     TDM__LOCK(stream->runtime);

@@ -96,6 +96,8 @@ static void serve(void *arg, struct tdm__incoming *incoming)
 
 tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime)
 {
+    TDM__REQUIRE(runtime);
+
     struct tdm__request request = {
         .method = "actor.exiting", .packed = {"\x90", 1}, .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;

@@ -32,10 +32,21 @@ void tdm__error_clear(void)
     error_detail[0] = '\0';
 }
 
+__attribute__((cold, noinline)) tdm_status tdm__null_argument(const char *function,
+                                                              const char *argument)
+{
+    return tdm__fail(TDM_E_INVAL, "%s failed: argument \"%s\" is NULL", function, argument);
+}
+
 tdm_status(tdm_fail)(tdm_status status, const char *format, ...)
 {
     char text[TDM__ERROR_DETAIL_BYTES]; /* the arguments may point into error_detail */
     va_list args;
+
+    if (format == NULL) {
+        (void)tdm__null_argument("tdm_fail", "format");
+        return status;
+    }
 
     va_start(args, format);
     (void)vsnprintf(text, sizeof(text), format, args);
@@ -80,8 +91,8 @@ tdm_status tdm__wrap(tdm_status status, const char *format, ...)
 void tdm_check(tdm_status status, const char *what)
 {
     if (status != TDM_OK) {
-        (void)fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name, what,
-                      tdm_strerror(status), error_detail);
+        (void)fprintf(stderr, "%s: %s: %s: %s\n", program_invocation_short_name,
+                      what == NULL ? "" : what, tdm_strerror(status), error_detail);
         exit(1); /* NOLINT(concurrency-mt-unsafe) the program is over */
     }
 }

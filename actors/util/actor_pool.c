@@ -1,6 +1,8 @@
 /* actor_pool.c - a pool of actors that share the work. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
+
+#include "runtime/error.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,6 +208,9 @@ static void submit(tdm_actor_pool *pool, struct task *task)
 tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
                                       const void *value)
 {
+    TDM__REQUIRE(pool);
+    TDM__REQUIRE(call);
+
     struct task *task;
 
     TDM_TRY(task_create(call, value, &task));
@@ -236,6 +241,10 @@ static tdm_status method_call_init(struct method_call *call, const char *method,
 tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method, const char *format,
                                  ...)
 {
+    TDM__REQUIRE(pool);
+    TDM__REQUIRE(method);
+    TDM__REQUIRE(format);
+
     struct task *task;
     tdm_status status;
     va_list args;
@@ -306,17 +315,27 @@ static tdm_status get_next(tdm_actor_pool *pool, int any, int64_t timeout_ms, td
 
 tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms, tdm_ref **ref_out)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(pool);
+
     return get_next(pool, 0, timeout_ms, ref_out);
 }
 
 tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeout_ms,
                                              tdm_ref **ref_out)
 {
+    TDM__REQUIRE(ref_out);
+    *ref_out = NULL;
+    TDM__REQUIRE(pool);
+
     return get_next(pool, 1, timeout_ms, ref_out);
 }
 
 int tdm_actor_pool_has_next(const tdm_actor_pool *pool)
 {
+    TDM__REQUIRE_OR(pool, 0);
+
     return !TAILQ_EMPTY(&pool->wanted);
 }
 
@@ -392,12 +411,18 @@ static tdm_status run_map(tdm_actor_pool *pool, const struct tdm_pool_map *map, 
 tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                               int64_t timeout_ms)
 {
+    TDM__REQUIRE(pool);
+    TDM__REQUIRE(map);
+
     return run_map(pool, map, 0, timeout_ms);
 }
 
 tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                                         int64_t timeout_ms)
 {
+    TDM__REQUIRE(pool);
+    TDM__REQUIRE(map);
+
     return run_map(pool, map, 1, timeout_ms);
 }
 
@@ -405,12 +430,16 @@ tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool, const struct tdm_p
 
 int tdm_actor_pool_has_free(tdm_actor_pool *pool)
 {
+    TDM__REQUIRE_OR(pool, 0);
+
     (void)take_back(pool, 0);
     return pool->idle_count > 0;
 }
 
 tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool)
 {
+    TDM__REQUIRE_OR(pool, NULL);
+
     tdm_actor *actor;
 
     (void)take_back(pool, 0);
@@ -425,6 +454,9 @@ tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool)
 
 tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor)
 {
+    TDM__REQUIRE(pool);
+    TDM__REQUIRE(actor);
+
     if (place_of(pool, actor) < pool->actors_count) {
         return tdm_fail(TDM_E_EXISTS, "the actor is in the pool already");
     }
@@ -449,6 +481,10 @@ static tdm_status push_all(tdm_actor_pool *pool, tdm_actor *const *actors,
 tdm_status tdm_actor_pool_create(tdm_actor *const *actors, uint32_t actors_count,
                                  tdm_actor_pool **pool_out)
 {
+    TDM__REQUIRE(pool_out);
+    *pool_out = NULL;
+    TDM__REQUIRE_ARRAY(actors, actors_count);
+
     tdm_actor_pool *pool = calloc(1, sizeof(*pool));
     tdm_status status;
 

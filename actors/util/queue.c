@@ -3,6 +3,8 @@
  */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+
+#include "runtime/error.h"
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -517,6 +519,10 @@ enum { CALLS_UNDERWAY_MAX = 100000 };
 tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
                             const struct tdm_actor_options *options, tdm_actor **queue_out)
 {
+    TDM__REQUIRE(queue_out);
+    *queue_out = NULL;
+    TDM__REQUIRE(runtime);
+
     struct tdm_actor_options chosen =
         options == NULL ? (struct tdm_actor_options){0} : *options;
 
@@ -554,6 +560,9 @@ static tdm_status put_packed(tdm_actor *queue, int64_t timeout_ms, struct tdm_by
 
 tdm_status tdm_queue_put(tdm_actor *queue, int64_t timeout_ms, const char *format, ...)
 {
+    TDM__REQUIRE(queue);
+    TDM__REQUIRE(format);
+
     tdm_writer *writer;
     tdm_status status;
     va_list args;
@@ -585,6 +594,10 @@ static tdm_status take_result(tdm_ref *ref, int64_t timeout_ms, tdm_ref **result
 
 tdm_status tdm_queue_get(tdm_actor *queue, int64_t timeout_ms, tdm_ref **item_out)
 {
+    TDM__REQUIRE(item_out);
+    *item_out = NULL;
+    TDM__REQUIRE(queue);
+
     tdm_ref *ref;
 
     TDM_TRY(tdm_actor_call(queue, "get", &ref, "i", timeout_ms));
@@ -605,6 +618,9 @@ static tdm_status put_many_packed(tdm_actor *queue, struct tdm_bytes items)
 tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items,
                               uint32_t items_count)
 {
+    TDM__REQUIRE(queue);
+    TDM__REQUIRE_ARRAY(items, items_count);
+
     tdm_writer *writer;
     tdm_status status;
 
@@ -623,6 +639,10 @@ tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items,
 
 tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count, tdm_ref **items_out)
 {
+    TDM__REQUIRE(items_out);
+    *items_out = NULL;
+    TDM__REQUIRE(queue);
+
     tdm_ref *ref;
 
     TDM_TRY(tdm_actor_call(queue, "get_many", &ref, "u", (uint64_t)items_count));
@@ -642,6 +662,9 @@ static tdm_status ask(tdm_actor *queue, const char *method, uint64_t *number_out
 
 tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out)
 {
+    TDM__REQUIRE(queue);
+    TDM__REQUIRE(items_count_out);
+
     uint64_t count;
 
     TDM_TRY(ask(queue, "size", &count));
@@ -651,6 +674,9 @@ tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out)
 
 tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out)
 {
+    TDM__REQUIRE(queue);
+    TDM__REQUIRE(empty_out);
+
     uint64_t count;
 
     TDM_TRY(ask(queue, "size", &count));
@@ -660,6 +686,9 @@ tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out)
 
 tdm_status tdm_queue_is_full(tdm_actor *queue, int *full_out)
 {
+    TDM__REQUIRE(queue);
+    TDM__REQUIRE(full_out);
+
     uint64_t items_max;
     uint64_t count;
 

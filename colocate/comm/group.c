@@ -38,11 +38,15 @@ void tdm_group_leave(tdm_group *group)
 
 uint32_t tdm_group_rank(const tdm_group *group)
 {
+    TDM__REQUIRE_OR(group, 0);
+
     return group->comm->rank;
 }
 
 uint32_t tdm_group_ranks_count(const tdm_group *group)
 {
+    TDM__REQUIRE_OR(group, 0);
+
     return group->comm->ranks_count;
 }
 
@@ -73,6 +77,8 @@ static tdm_status check_root(const tdm_group *group, uint32_t root)
 
 tdm_status tdm_group_barrier(tdm_group *group)
 {
+    TDM__REQUIRE(group);
+
     return tdm__comm_barrier(group->comm);
 }
 
@@ -94,18 +100,28 @@ static tdm_status all_reduce(tdm_group *group, void *data, size_t count,
 tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
                                 enum tdm_reduction reduction)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, count);
+
     return all_reduce(group, data, count, TDM__FLOAT, reduction);
 }
 
 tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t count,
                                        enum tdm_reduction reduction)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, count);
+
     return all_reduce(group, data, count, TDM__DOUBLE, reduction);
 }
 
 tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
                                 void *out)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, bytes_per_rank);
+    TDM__REQUIRE_ARRAY(out, bytes_per_rank);
+
     TDM_TRY(check_count(group, bytes_per_rank, 1));
     if (bytes_per_rank == 0) {
         return tdm_group_barrier(group);
@@ -115,6 +131,10 @@ tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_p
 
 tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t count, float *out)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, count);
+    TDM__REQUIRE_ARRAY(out, count);
+
     TDM_TRY(check_count(group, count, sizeof(float)));
     if (count == 0) {
         return tdm_group_barrier(group);
@@ -124,6 +144,9 @@ tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t co
 
 tdm_status tdm_group_broadcast(tdm_group *group, void *data, size_t size_bytes, uint32_t root)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(data, size_bytes);
+
     TDM_TRY(check_root(group, root));
     if (size_bytes == 0) {
         return tdm_group_barrier(group);
@@ -134,6 +157,10 @@ tdm_status tdm_group_broadcast(tdm_group *group, void *data, size_t size_bytes, 
 tdm_status tdm_group_gather(tdm_group *group, const void *in, size_t bytes_per_rank, void *out,
                             uint32_t root)
 {
+    TDM__REQUIRE(group);
+    TDM__REQUIRE_ARRAY(in, bytes_per_rank);
+    TDM__REQUIRE_ARRAY(out, root == group->comm->rank ? bytes_per_rank : 0);
+
     TDM_TRY(check_root(group, root));
     TDM_TRY(check_count(group, bytes_per_rank, 1));
     if (bytes_per_rank == 0) {

@@ -227,6 +227,11 @@ static void leave(struct tdm__comm *comm, tdm_status status)
 tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *options,
                           tdm_group **group_out)
 {
+    TDM__REQUIRE(group_out);
+    *group_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
     const struct joining joining = {
         .runtime = runtime,
         .name = options->name,

@@ -23,6 +23,11 @@ enum { FILE_BYTES_MAX = 1 << 20, WHERE_BYTES = 512 };
 tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *name,
                             tdm_config **config_out)
 {
+    TDM__REQUIRE(config_out);
+    *config_out = NULL;
+    TDM__REQUIRE(text);
+    TDM__REQUIRE(name);
+
     struct tdm__node *root = NULL;
     tdm_config *config;
 
@@ -49,6 +54,10 @@ tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *nam
 
 tdm_status tdm_config_read(const char *path, tdm_config **config_out)
 {
+    TDM__REQUIRE(config_out);
+    *config_out = NULL;
+    TDM__REQUIRE(path);
+
     size_t size_bytes = 0;
     tdm_status status;
     char *text = NULL;
@@ -181,6 +190,10 @@ static tdm_status fail_type(const tdm_config *config, const struct tdm__node *no
 tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
                           int64_t *value_out)
 {
+    TDM__REQUIRE(config);
+    TDM__REQUIRE(path);
+    TDM__REQUIRE(value_out);
+
     const struct tdm__node *node = find(config, path);
 
     if (node != NULL && node->kind != TDM__NODE_INT) {
@@ -193,6 +206,10 @@ tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t ot
 tdm_status tdm_config_double(const tdm_config *config, const char *path, double otherwise,
                              double *value_out)
 {
+    TDM__REQUIRE(config);
+    TDM__REQUIRE(path);
+    TDM__REQUIRE(value_out);
+
     const struct tdm__node *node = find(config, path);
 
     if (node == NULL) {
@@ -210,6 +227,10 @@ tdm_status tdm_config_double(const tdm_config *config, const char *path, double 
 tdm_status tdm_config_bool(const tdm_config *config, const char *path, int otherwise,
                            int *value_out)
 {
+    TDM__REQUIRE(config);
+    TDM__REQUIRE(path);
+    TDM__REQUIRE(value_out);
+
     const struct tdm__node *node = find(config, path);
 
     if (node != NULL && node->kind != TDM__NODE_BOOL) {
@@ -222,6 +243,10 @@ tdm_status tdm_config_bool(const tdm_config *config, const char *path, int other
 tdm_status tdm_config_string(const tdm_config *config, const char *path, const char *otherwise,
                              const char **value_out)
 {
+    TDM__REQUIRE(config);
+    TDM__REQUIRE(path);
+    TDM__REQUIRE(value_out);
+
     const struct tdm__node *node = find(config, path);
 
     if (node != NULL && node->kind != TDM__NODE_STRING) {
@@ -233,11 +258,17 @@ tdm_status tdm_config_string(const tdm_config *config, const char *path, const c
 
 int tdm_config_has(const tdm_config *config, const char *path)
 {
+    TDM__REQUIRE_OR(config, 0);
+    TDM__REQUIRE_OR(path, 0);
+
     return find(config, path) != NULL;
 }
 
 uint32_t tdm_config_count(const tdm_config *config, const char *path)
 {
+    TDM__REQUIRE_OR(config, 0);
+    TDM__REQUIRE_OR(path, 0);
+
     const struct tdm__node *node = find(config, path);
 
     return node == NULL ? 0 : node->children_count;
@@ -245,6 +276,9 @@ uint32_t tdm_config_count(const tdm_config *config, const char *path)
 
 const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t index)
 {
+    TDM__REQUIRE_OR(config, NULL);
+    TDM__REQUIRE_OR(path, NULL);
+
     const struct tdm__node *node = find(config, path);
     const struct tdm__node *child;
 
@@ -260,6 +294,9 @@ const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t 
 
 const char *tdm_config_where(const tdm_config *config, const char *path)
 {
+    TDM__REQUIRE_OR(config, "");
+    TDM__REQUIRE_OR(path, "");
+
     const char *rest;
 
     return where(config, find_deepest(config, path, &rest), config->where);
@@ -267,6 +304,10 @@ const char *tdm_config_where(const tdm_config *config, const char *path)
 
 tdm_status tdm_config_json(const tdm_config *config, char **text_out)
 {
+    TDM__REQUIRE(text_out);
+    *text_out = NULL;
+    TDM__REQUIRE(config);
+
     return tdm__config_tree_json(config->root, text_out);
 }
 
@@ -330,6 +371,9 @@ static tdm_status assign(tdm_config *config, const char *path, struct tdm__node 
 
 tdm_status tdm_config_override(tdm_config *config, const char *assignment)
 {
+    TDM__REQUIRE(config);
+    TDM__REQUIRE(assignment);
+
     const char *equals = strchr(assignment, '=');
     struct tdm__node *value = NULL;
     tdm_status status;

@@ -587,7 +587,7 @@ tdm_status tdm__job_spec_make(tdm_config *config, const char *directory,
 tdm_status tdm__job_file_read(const char *path, const char *const *overrides,
                               uint32_t overrides_count, struct tdm__job_spec *spec_out)
 {
-    char directory[TDM__PATH_BYTES] = "."; /* of a file that is named without its folder */
+    char directory[TDM__PATH_BYTES] = "."; /* The folder of a file that is named without one. */
     const char *slash = strrchr(path, '/');
     tdm_config *config = NULL;
     tdm_status status;

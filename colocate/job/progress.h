@@ -19,9 +19,10 @@ struct tdm__progress_step {
     double rollout_ms;
     double train_ms;
     double update_ms;
-    uint64_t version;                  /* committed by it; 0: none yet */
-    double off_on_ms;                  /* spent pausing and resuming */
-    const struct tdm_metrics *metrics; /* borrowed, the trainer's own; NULL: none */
+    uint64_t version; /* committed by it; 0: none yet */
+    double off_on_ms; /* spent pausing and resuming */
+    const struct tdm_metrics
+        *metrics; /* Borrowed from the trainer's reply; NULL without metrics. */
 };
 
 enum { TDM__PROGRESS_BYTES = 2048 };

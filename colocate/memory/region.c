@@ -374,26 +374,36 @@ void tdm__regions_destroy(struct tdm__regions *regions)
 
 void *tdm_region_address(const tdm_region *region)
 {
+    TDM__REQUIRE_OR(region, NULL);
+
     return region->address;
 }
 
 size_t tdm_region_size(const tdm_region *region)
 {
+    TDM__REQUIRE_OR(region, 0);
+
     return region->size_bytes;
 }
 
 const char *tdm_region_tag(const tdm_region *region)
 {
+    TDM__REQUIRE_OR(region, "");
+
     return region->tag;
 }
 
 int tdm_region_is_resident(const tdm_region *region)
 {
+    TDM__REQUIRE_OR(region, 0);
+
     return region->resident;
 }
 
 const void *tdm_region_contents(const tdm_region *region)
 {
+    TDM__REQUIRE_OR(region, NULL);
+
     return region->resident ? region->address : region->host_copy;
 }
 
@@ -415,6 +425,8 @@ static tdm_status put_away(tdm_region *region)
 
 tdm_status tdm_region_pause(tdm_region *region)
 {
+    TDM__REQUIRE(region);
+
     tdm_status status;
 
     if (!region->resident) {
@@ -430,6 +442,8 @@ tdm_status tdm_region_pause(tdm_region *region)
 
 tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms)
 {
+    TDM__REQUIRE(region);
+
     if (region->resident) {
         return tdm__fail(TDM_E_STATE, "region %s is resident already", region->tag);
     }

@@ -166,6 +166,11 @@ tdm_status tdm__runtime_regions(tdm_runtime *runtime, uint32_t gpu,
 tdm_status tdm_region_create(tdm_runtime *runtime, const struct tdm_region_options *options,
                              tdm_region **region_out)
 {
+    TDM__REQUIRE(region_out);
+    *region_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
     struct tdm__regions *regions;
 
     TDM_TRY(tdm__runtime_regions(runtime, options->gpu, &regions));

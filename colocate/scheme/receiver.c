@@ -131,6 +131,11 @@ tdm_status tdm_weights_receiver_create(tdm_runtime *runtime,
                                        const struct tdm_weights_receiver_options *options,
                                        tdm_weights_receiver **receiver_out)
 {
+    TDM__REQUIRE(receiver_out);
+    *receiver_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
     tdm_weights_receiver *receiver = calloc(1, sizeof(*receiver));
     tdm_status status;
 
@@ -331,6 +336,8 @@ static tdm_status start_background(tdm_weights_receiver *receiver)
 
 tdm_status tdm_weights_receiver_connect(tdm_weights_receiver *receiver)
 {
+    TDM__REQUIRE(receiver);
+
     int64_t deadline_ms = tdm__deadline_in(receiver->timeout_ms);
 
     if (!receiver->joined) {
@@ -393,6 +400,8 @@ static tdm_status await_background(tdm_weights_receiver *receiver, int64_t timeo
 tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_ms,
                                uint64_t *version_out)
 {
+    TDM__REQUIRE(receiver);
+
     uint64_t version = 0;
 
     if (!receiver->joined) {
@@ -416,6 +425,8 @@ tdm_status tdm_weights_receive(tdm_weights_receiver *receiver, int64_t timeout_m
 
 tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *version_out)
 {
+    TDM__REQUIRE(receiver);
+
     bool undecided;
     uint64_t version;
 
@@ -443,6 +454,8 @@ tdm_status tdm_weights_read_begin(tdm_weights_receiver *receiver, uint64_t *vers
 
 void tdm_weights_read_end(tdm_weights_receiver *receiver)
 {
+    TDM__REQUIRE_OR(receiver, );
+
     (void)pthread_mutex_lock(&receiver->mutex);
     receiver->readers_count--;
     (void)pthread_cond_broadcast(&receiver->changed);
@@ -451,6 +464,8 @@ void tdm_weights_read_end(tdm_weights_receiver *receiver)
 
 const void *tdm_weights_data(const tdm_weights_receiver *receiver, uint32_t index)
 {
+    TDM__REQUIRE_OR(receiver, NULL);
+
     return index < receiver->tensors_count ? receiver->current[index] : NULL;
 }
 
@@ -486,6 +501,8 @@ void tdm_weights_receiver_shutdown(tdm_weights_receiver *receiver)
 
 tdm_status tdm_weights_serve(tdm_call *call, void *self)
 {
+    TDM__REQUIRE(call);
+
     tdm_weights_receiver *receiver;
     const char *model;
     int64_t timeout_ms;

@@ -152,6 +152,11 @@ tdm_status tdm_weights_sender_create(tdm_runtime *runtime,
                                      const struct tdm_weights_sender_options *options,
                                      tdm_weights_sender **sender_out)
 {
+    TDM__REQUIRE(sender_out);
+    *sender_out = NULL;
+    TDM__REQUIRE(runtime);
+    TDM__REQUIRE(options);
+
     tdm_weights_sender *sender = calloc(1, sizeof(*sender));
     tdm_status status;
 
@@ -230,6 +235,8 @@ static tdm_status check_idle(const tdm_weights_sender *sender)
 
 tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
 {
+    TDM__REQUIRE(sender);
+
     int64_t deadline_ms = tdm__deadline_in(sender->timeout_ms);
     uint64_t version;
 
@@ -246,6 +253,8 @@ tdm_status tdm_weights_sender_connect(tdm_weights_sender *sender)
 
 tdm_status tdm_weights_send(tdm_weights_sender *sender, uint64_t *version_out)
 {
+    TDM__REQUIRE(sender);
+
     uint64_t version;
 
     TDM_TRY(check_idle(sender));
@@ -274,6 +283,8 @@ static void *sending_main(void *arg)
 
 tdm_status tdm_weights_send_async(tdm_weights_sender *sender)
 {
+    TDM__REQUIRE(sender);
+
     TDM_TRY(check_idle(sender));
     sender->sent = false;
     if (pthread_create(&sender->thread, NULL, sending_main, sender) != 0) {
@@ -306,6 +317,8 @@ static bool await_sent(tdm_weights_sender *sender, int64_t deadline_ms)
 tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
                             uint64_t *version_out)
 {
+    TDM__REQUIRE(sender);
+
     if (!sender->sending) {
         return tdm__fail(TDM_E_STATE, "nothing of %s is being sent", sender->round.model);
     }
@@ -326,6 +339,8 @@ tdm_status tdm_weights_wait(tdm_weights_sender *sender, int64_t timeout_ms,
 
 uint32_t tdm_weights_receivers_count(const tdm_weights_sender *sender)
 {
+    TDM__REQUIRE_OR(sender, 0);
+
     return sender->party.members_count;
 }
 

@@ -372,6 +372,10 @@ static tdm_status map_open_file(int fd, const char *path, void **map_out, size_t
 
 tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out)
 {
+    TDM__REQUIRE(file_out);
+    *file_out = NULL;
+    TDM__REQUIRE(path);
+
     tdm_safetensors *file = NULL;
     size_t map_bytes = 0;
     void *map = NULL;
@@ -409,11 +413,15 @@ void tdm_safetensors_close(tdm_safetensors *file)
 
 uint32_t tdm_safetensors_count(const tdm_safetensors *file)
 {
+    TDM__REQUIRE_OR(file, 0);
+
     return file->count;
 }
 
 const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file, uint32_t index)
 {
+    TDM__REQUIRE_OR(file, NULL);
+
     return index < file->count ? &file->entries[index].view : NULL;
 }
 
@@ -427,6 +435,9 @@ static int compare_name_to_entry(const void *name, const void *element)
 const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file,
                                                    const char *name)
 {
+    TDM__REQUIRE_OR(file, NULL);
+    TDM__REQUIRE_OR(name, NULL);
+
     struct entry **found = bsearch(name, file->by_name, file->count, sizeof(struct entry *),
                                    compare_name_to_entry);
 
@@ -548,6 +559,9 @@ static tdm_status write_file(const char *path, const char *header,
 tdm_status tdm_safetensors_write(const char *path, const struct tdm_tensor_view *tensors,
                                  uint32_t tensors_count)
 {
+    TDM__REQUIRE(path);
+    TDM__REQUIRE_ARRAY(tensors, tensors_count);
+
     const struct tdm_tensor_view **ordered;
     tdm_status status;
     char *header = NULL;

@@ -9,6 +9,8 @@
 /* A dimension of 0 makes the whole tensor empty, however large the others are. */
 uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info)
 {
+    TDM__REQUIRE_OR(info, UINT64_MAX);
+
     uint64_t elements = 1;
     bool overflow = info->dims_count > TDM_DIMS_MAX;
 
@@ -23,6 +25,8 @@ uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info)
 
 uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info)
 {
+    TDM__REQUIRE_OR(info, UINT64_MAX);
+
     uint64_t elements = tdm_tensor_elements(info);
     uint64_t size_bytes;
 

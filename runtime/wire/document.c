@@ -497,6 +497,9 @@ static tdm_status parse(struct reader *reader, tdm_document **document_out)
 
 tdm_status tdm_document_parse(struct tdm_bytes bytes, tdm_document **document_out)
 {
+    TDM__REQUIRE(document_out);
+    *document_out = NULL;
+
     struct reader reader = {.bytes = bytes.data, .size_bytes = bytes.size_bytes};
 
     TDM_TRY(parse(&reader, document_out));
@@ -529,6 +532,8 @@ void tdm_document_destroy(tdm_document *document)
 
 const tdm_value *tdm_document_root(const tdm_document *document)
 {
+    TDM__REQUIRE_OR(document, NULL);
+
     return document->values;
 }
 

@@ -204,6 +204,9 @@ static void pack_one(tdm_writer *writer, const char *item, struct arguments *arg
 
 tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
 {
+    TDM__REQUIRE(writer);
+    TDM__REQUIRE(format);
+
     struct arguments arguments;
 
     TDM_TRY(check_format(format, "iuf?sbanvp(){}"));
@@ -218,6 +221,9 @@ tdm_status tdm_pack_va(tdm_writer *writer, const char *format, va_list args)
 
 tdm_status tdm_pack(tdm_writer *writer, const char *format, ...)
 {
+    TDM__REQUIRE(writer);
+    TDM__REQUIRE(format);
+
     va_list args;
     tdm_status status;
 
@@ -584,6 +590,8 @@ static void unpack(const tdm_value *array, const char *format, va_list args,
 
 tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list args)
 {
+    TDM__REQUIRE(format);
+
     TDM_TRY(check_format(format, "iuf?sbanv()"));
     TDM_TRY(check_values(array, format));
     unpack(array, format, args, NULL);
@@ -592,6 +600,8 @@ tdm_status tdm_unpack_va(const tdm_value *array, const char *format, va_list arg
 
 tdm_status tdm_unpack(const tdm_value *array, const char *format, ...)
 {
+    TDM__REQUIRE(format);
+
     va_list args;
     tdm_status status;
 

@@ -15,6 +15,8 @@ enum { VERSION = 1, FIXED_BYTES = 4, DIM_BYTES = 8, EXT_HEAD_BYTES = 6 };
 
 uint64_t tdm_ndarray_bytes(const struct tdm_ndarray *ndarray)
 {
+    TDM__REQUIRE_OR(ndarray, UINT64_MAX);
+
     uint64_t size_bytes = tdm_dtype_bytes(ndarray->dtype);
     bool overflow = size_bytes == 0 || ndarray->dims_count > TDM_NDARRAY_DIMS_MAX;
 
@@ -59,10 +61,17 @@ static void append_head(tdm_writer *writer, const struct tdm_ndarray *ndarray, s
 
 void tdm_write_ndarray(tdm_writer *writer, const struct tdm_ndarray *ndarray)
 {
-    uint64_t size_bytes = tdm_ndarray_bytes(ndarray);
+    TDM__REQUIRE_OR(writer, );
+
+    uint64_t size_bytes = ndarray == NULL ? 0 : tdm_ndarray_bytes(ndarray);
     size_t head;
     size_t padding;
 
+    if (ndarray == NULL) {
+        tdm__writer_fail(writer, TDM_E_INVAL,
+                         "argument \"ndarray\" of tdm_write_ndarray is NULL");
+        return;
+    }
     if (size_bytes == UINT64_MAX || (size_bytes > 0 && ndarray->data == NULL)) {
         tdm__writer_fail(writer, TDM_E_INVAL,
                          "an array without data, or of an impossible dtype or shape");

@@ -1,6 +1,7 @@
 /* value.c - reads the tree of a parsed value. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "runtime/wire/value.h"
+#include "runtime/error.h"
 
 #include <string.h>
 
@@ -40,6 +41,8 @@ const tdm_value *tdm_value_pair(const tdm_value *map, uint32_t index, const char
 
 const tdm_value *tdm_value_find(const tdm_value *map, const char *key)
 {
+    TDM__REQUIRE_OR(key, NULL);
+
     for (uint32_t i = 0; is_a(map, TDM_MAP) && i < map->count; i++) {
         const char *name = NULL;
         const tdm_value *value = tdm_value_pair(map, i, &name);

@@ -133,6 +133,9 @@ static tdm_status writer_create(enum mode mode, void *memory, size_t size_bytes,
 
 tdm_status tdm_writer_create(tdm_writer **writer_out)
 {
+    TDM__REQUIRE(writer_out);
+    *writer_out = NULL;
+
     TDM_TRY(writer_create(GROWING, NULL, FIRST_BYTES, writer_out));
     (*writer_out)->data = (*writer_out)->first;
     return TDM_OK;
@@ -161,6 +164,8 @@ void tdm_writer_destroy(tdm_writer *writer)
 
 void tdm_writer_clear(tdm_writer *writer)
 {
+    TDM__REQUIRE_OR(writer, );
+
     writer->size_bytes = 0;
     writer->left_bytes = writer->capacity_bytes;
     writer->failed = TDM_OK;
@@ -172,6 +177,8 @@ void tdm_writer_clear(tdm_writer *writer)
 
 struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer)
 {
+    TDM__REQUIRE_OR(writer, ((struct tdm_bytes){NULL, 0}));
+
     struct tdm_bytes bytes = {writer->data, writer->size_bytes};
 
     return bytes;
@@ -179,6 +186,8 @@ struct tdm_bytes tdm_writer_bytes(const tdm_writer *writer)
 
 tdm_status tdm_writer_status(const tdm_writer *writer)
 {
+    TDM__REQUIRE(writer);
+
     if (writer->failed != TDM_OK) {
         return tdm__fail(writer->failed, "packing values after %zu bytes: %s",
                          writer->size_bytes, writer->why);
@@ -190,21 +199,29 @@ tdm_status tdm_writer_status(const tdm_writer *writer)
 
 void tdm_write_int(tdm_writer *writer, int64_t value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_int64(&writer->packer, value);
 }
 
 void tdm_write_uint(tdm_writer *writer, uint64_t value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_uint64(&writer->packer, value);
 }
 
 void tdm_write_double(tdm_writer *writer, double value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_double(&writer->packer, value);
 }
 
 void tdm_write_bool(tdm_writer *writer, int value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)(value != 0 ? msgpack_pack_true(&writer->packer)
                       : msgpack_pack_false(&writer->packer));
 }
@@ -221,6 +238,8 @@ static void write_text(tdm_writer *writer, const char *text, size_t length)
 
 void tdm_write_string(tdm_writer *writer, const char *text)
 {
+    TDM__REQUIRE_OR(writer, );
+
     if (text == NULL) {
         tdm_write_nil(writer);
         return;
@@ -230,6 +249,12 @@ void tdm_write_string(tdm_writer *writer, const char *text)
 
 void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes)
 {
+    TDM__REQUIRE_OR(writer, );
+
+    if (data == NULL && size_bytes > 0) {
+        tdm__writer_fail(writer, TDM_E_INVAL, "argument \"data\" of tdm_write_bytes is NULL");
+        return;
+    }
     if (size_bytes > UINT32_MAX) {
         tdm__writer_fail(writer, TDM_E_LIMIT, "bytes of 4 GiB or more");
         return;
@@ -240,16 +265,22 @@ void tdm_write_bytes(tdm_writer *writer, const void *data, size_t size_bytes)
 
 void tdm_write_nil(tdm_writer *writer)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_nil(&writer->packer);
 }
 
 void tdm_write_array(tdm_writer *writer, uint32_t values_count)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_array(&writer->packer, values_count);
 }
 
 void tdm_write_map(tdm_writer *writer, uint32_t pairs_count)
 {
+    TDM__REQUIRE_OR(writer, );
+
     (void)msgpack_pack_map(&writer->packer, pairs_count);
 }
 
@@ -284,6 +315,8 @@ static void write_children(tdm_writer *writer, const tdm_value *value, uint64_t 
 
 void tdm_write_value(tdm_writer *writer, const tdm_value *value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     if (value == NULL) {
         tdm_write_nil(writer);
         return;
@@ -333,5 +366,7 @@ void tdm_write_value(tdm_writer *writer, const tdm_value *value)
 
 void tdm_write_packed(tdm_writer *writer, struct tdm_bytes one_value)
 {
+    TDM__REQUIRE_OR(writer, );
+
     tdm__writer_append(writer, one_value.data, one_value.size_bytes);
 }

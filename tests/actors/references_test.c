@@ -476,6 +476,7 @@ static void references_inside_values_live_with_them(void **state)
     tdm_ref *outer;
     tdm_ref *ref;
     tdm_ref *found;
+    tdm_ref *none;
     const tdm_value *values;
     int64_t number;
 
@@ -489,7 +490,8 @@ static void references_inside_values_live_with_them(void **state)
     tdm_ref_release(ref);
     must(tdm_get(found, PATIENCE_MS, "i", &number));
     assert_int_equal(number, 12);
-    assert_int_equal(tdm_value_ref(runtime, NULL, &found), TDM_E_TYPE);
+    assert_int_equal(tdm_value_ref(runtime, NULL, &none), TDM_E_TYPE);
+    assert_null(none);
     tdm_ref_release(found);
 
     /* The same with a value that another process owns, which contains one of a third. */

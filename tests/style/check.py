@@ -209,6 +209,21 @@ def public_functions():
     return names
 
 
+def check_nulls():
+    """No public declaration promises that a pointer is not NULL, and every public function with a
+    pointer argument is called with NULL by tests/conformance/null_arguments_test.c."""
+    for header in files(["include"], [".h"]):
+        for number, line in enumerate(code_lines(header), 1):
+            if "nonnull" in line:
+                yield f"{header}:{number}: nonnull lets compilers remove the check for NULL"
+        text = " ".join(code_lines(header))
+        test = "\n".join(lines("tests/conformance/null_arguments_test.c"))
+        for found in re.finditer(r"TDM_API[^;(]*?\b(tdm_\w+)\(([^;]*?)\);", text):
+            takes_pointer = "*" in found[2] or "_fn" in found[2]
+            if takes_pointer and not re.search(rf"\b{found[1]}\b", test):
+                yield f"{header}: tests/conformance/null_arguments_test.c does not call {found[1]}() with NULL"
+
+
 def check_exports(build):
     """The public version node of libtandem.so is what the headers declare, and libtandem.a gives
     no other names to a link than those of Tandem."""
