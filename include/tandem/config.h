@@ -11,42 +11,54 @@
 extern "C" {
 #endif
 
+/* A tree of settings.  One thread may use it at a time.  Only tdm_config_read() touches files;
+ * no function waits for other processes. */
 typedef struct tdm_config tdm_config;
 
-/* Reads a YAML file (JSON is YAML).  Scalars become integers, doubles, booleans or strings by
- * YAML 1.2's core rules.  TDM_E_PROTOCOL "job.yaml:14: …" for syntax, duplicate keys, anchors,
- * nesting over 16 levels or a file over 1 MiB. */
-TDM_API tdm_status tdm_config_read(const char *path, tdm_config **config_out);
-/* The same from memory; `name` stands for the file in messages. */
-TDM_API tdm_status tdm_config_parse(const char *text, size_t size_bytes, const char *name,
-                                    tdm_config **config_out);
-TDM_API void tdm_config_destroy(tdm_config *config); /* NULL is allowed */
+/* Reads the YAML or JSON file at `path` and gives the tree to the caller, who destroys it.
+ * Scalars become integers, doubles, booleans or strings by the core rules of YAML 1.2.
+ * TDM_E_PROTOCOL says "job.yaml:14: ..." for wrong syntax, duplicate keys, anchors, nesting
+ * over 16 levels, or a file over 1 MiB.  TDM_E_NOT_FOUND or TDM_E_IO says why the file cannot
+ * be read.  On failure `*config_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_config_read(const char *path, tdm_config **config_out);
+/* Does the same with `size_bytes` bytes at `text`, which are copied.  `name` stands for the
+ * file in messages and is copied. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_config_parse(const char *text, size_t size_bytes,
+                                                   const char *name, tdm_config **config_out);
+/* Frees the tree and all texts borrowed from it.  NULL is allowed. */
+TDM_API void tdm_config_destroy(tdm_config *config);
 
-/* Sets "a.b.c=value" over what the file says; missing maps are made. */
+/* Sets one value over what the file says: "a.b.c=value".  Maps that are missing are created.
+ * The text is copied.  TDM_E_INVAL or TDM_E_TYPE says why the assignment is impossible. */
 TDM_API tdm_status tdm_config_override(tdm_config *config, const char *assignment);
 
-/* Look-ups by dotted path ("trainer.lr", "data.tasks.0").  A missing path gives `otherwise`; a
- * value of the wrong type is TDM_E_TYPE "job.yaml:9: trainer.lr wants a number, got \"fast\"".
- */
+/* These functions look a value up by its dotted path, such as "trainer.lr" or "data.tasks.0".
+ * If the path is missing they give `otherwise`.  A value of another type is TDM_E_TYPE, with a
+ * detail like "job.yaml:9: trainer.lr wants a number, got \"fast\""; `*value_out` is unchanged
+ * then. */
 TDM_API tdm_status tdm_config_int(const tdm_config *config, const char *path, int64_t otherwise,
                                   int64_t *value_out);
 TDM_API tdm_status tdm_config_double(const tdm_config *config, const char *path,
                                      double otherwise, double *value_out);
 TDM_API tdm_status tdm_config_bool(const tdm_config *config, const char *path, int otherwise,
                                    int *value_out);
-/* The text is borrowed from the config. */
+/* The text is borrowed from the tree.  `otherwise` may be NULL. */
 TDM_API tdm_status tdm_config_string(const tdm_config *config, const char *path,
                                      const char *otherwise, const char **value_out);
+/* Returns 1 if there is a value at `path`, else 0. */
 TDM_API int tdm_config_has(const tdm_config *config, const char *path);
-/* Entries of the array or map at `path` ("" is the root); 0 if there is none. */
+/* Returns the number of entries of the array or map at `path`, or 0 for a path without one.  ""
+ * is the root. */
 TDM_API uint32_t tdm_config_count(const tdm_config *config, const char *path);
-/* Key number `index` of the map at `path`, in the order of the file; NULL past the end. */
+/* Returns key number `index` of the map at `path`, in the order of the file, or NULL past the
+ * end. The text is borrowed from the tree. */
 TDM_API const char *tdm_config_key(const tdm_config *config, const char *path, uint32_t index);
-/* "job.yaml:14" for the value at `path` (or its nearest parent); borrowed until the next call.
- */
+/* Returns "job.yaml:14" for the value at `path`, or for its nearest parent.  The text is valid
+ * until the next call with the same tree. */
 TDM_API const char *tdm_config_where(const tdm_config *config, const char *path);
 
-/* The whole tree as JSON text, to be handed to another process; free() it. */
+/* Writes the whole tree as JSON text, to be passed to another process.  The caller frees
+ * `*text_out` with free(); it is NULL on failure. */
 TDM_API tdm_status tdm_config_json(const tdm_config *config, char **text_out);
 
 #ifdef __cplusplus

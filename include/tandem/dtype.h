@@ -1,4 +1,4 @@
-/* dtype.h - what the elements of tensors and n-dimensional arrays are. */
+/* dtype.h - element types of tensors and n-dimensional arrays. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_DTYPE_H
 #define TANDEM_DTYPE_H
@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* Numbers travel between processes and stay. */
+/* The numbers travel between processes and never change. */
 enum tdm_dtype {
     TDM_F32 = 1,
     TDM_F16 = 2,
@@ -25,11 +25,13 @@ enum tdm_dtype {
     TDM_U16 = 11,
     TDM_U32 = 12,
     TDM_U64 = 13,
-    TDM_BOOL8 = 14 /* a byte, 0 or 1 */
+    TDM_BOOL8 = 14 /* One byte, 0 or 1. */
 };
 
-TDM_API size_t tdm_dtype_bytes(enum tdm_dtype dtype); /* 0 for an unknown one */
-/* safetensors' word: "F32", "BF16", "BOOL" …; "unknown" for an unknown one. */
+/* Returns the bytes of one element, or 0 for an unknown type.  Any thread may call it. */
+TDM_API size_t tdm_dtype_bytes(enum tdm_dtype dtype);
+/* Returns the name that safetensors uses ("F32", "BF16", "BOOL" and so on), or "unknown".  The
+ * text is static.  Any thread may call it. */
 TDM_API const char *tdm_dtype_name(enum tdm_dtype dtype);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* error.h - status codes shared by every Tandem call, and what to do with them. */
+/* error.h - status codes, and the detail of the last failure. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_ERROR_H
 #define TANDEM_ERROR_H
@@ -9,9 +9,9 @@
 extern "C" {
 #endif
 
-/* One line per code: the enum, the names and the texts all come from here.  The values travel
+/* One line for each code: the enum, the names and the texts come from here.  The values travel
  * between processes and never change; a retired one stays reserved.  They are grouped by what
- * the failure ruins. */
+ * has failed. */
 #define TDM_STATUS_MAP(X)                                                                      \
     X(TDM_OK, 0, "success")                                                                    \
     /* -1 … -39: the call */                                                                 \
@@ -55,27 +55,28 @@ typedef enum tdm_status {
 #undef X
 } tdm_status;
 
-/* Fixed text for a code; never NULL, never allocated. */
+/* Returns the static text of a code; never NULL.  Any thread may call it. */
 TDM_API const char *tdm_strerror(tdm_status status);
 
-/* What exactly failed, last time a Tandem call failed on this thread: the thing, the numbers on
- * both sides, the remedy where it is known.  Where the failure was decided in another process,
- * that process's words.  Valid until the next failing Tandem call on this thread; "" if none.
- */
+/* Returns what exactly failed when a function of Tandem last failed on this thread: the object,
+ * the numbers on both sides, and what to do where that is known.  If another process decided
+ * about the failure, the text is that process's.  It is valid until the next failure on this
+ * thread; "" if there was none. */
 TDM_API const char *tdm_error_detail(void);
 
-/* For methods of actors and functions of job libraries: records a detail (printf-like, cut at
- * 3,071 bytes) and returns `status`, so that a failure is one statement:
- *     return tdm_fail(TDM_E_METHOD, "prompt %d is longer than %d tokens", i, max); */
+/* Records a detail like printf's, cut at 3,071 bytes, and returns `status`.  Methods of actors
+ * and functions of job libraries so report a failure in one statement: return
+ * tdm_fail(TDM_E_METHOD, "prompt %d is longer than %d tokens", i, max); */
 __attribute__((format(printf, 2, 3))) TDM_API tdm_status tdm_fail(tdm_status status,
                                                                   const char *format, ...);
-/* A macro too, so that compilers and analyzers see that the status is what was given. */
+/* The macro lets compilers and analyzers see that the status is the one that was passed. */
 #define tdm_fail(status, ...) (tdm_fail((status), __VA_ARGS__), (status))
 
-/* Prints "program: what: text: detail" to stderr and exits with 1 unless `status` is TDM_OK. */
+/* Does nothing if `status` is TDM_OK.  Otherwise prints "program: what: text: detail" to stderr
+ * and exits with 1. */
 TDM_API void tdm_check(tdm_status status, const char *what);
 
-/* Leaves the calling function with the status if `expression` fails. */
+/* Returns from the calling function with the status if `expression` fails. */
 #define TDM_TRY(expression)                                                                    \
     do {                                                                                       \
         tdm_status tdm_try_status_ = (expression);                                             \
@@ -84,7 +85,7 @@ TDM_API void tdm_check(tdm_status status, const char *what);
         }                                                                                      \
     } while (0)
 
-/* Ends the program, with the reason, if `expression` fails. */
+/* Ends the program and prints the reason if `expression` fails. */
 #define TDM_CHECK(expression) tdm_check((expression), #expression)
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* group.h - a fixed set of actors that exchange data in step (a communicator). */
+/* group.h - collective operations of a fixed set of actors. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_GROUP_H
 #define TANDEM_GROUP_H
@@ -11,57 +11,76 @@
 extern "C" {
 #endif
 
-/* Every member makes the same calls in the same order, with the same sizes.  A call blocks
- * until the data is there.  When a member dies, or is silent past the deadline, every other
- * member's call fails (TDM_E_ABORTED names the rank, TDM_E_TIMEOUT the ranks that did not come)
- * and so does every later call on the group: it must be made anew.  Results do not depend on
- * timing: sums are taken in rank order. */
+/* A process's membership in a group.  Every member makes the same calls in the same order and
+ * with the same sizes; a call blocks until all members have made it.  One thread may use it at
+ * a time.
+ *
+ * If a member dies, or makes no call before the deadline, the calls of all other members fail:
+ * TDM_E_ABORTED names the rank that died, TDM_E_TIMEOUT the ranks that did not come.  Every
+ * later call fails too, and the members must join a new group.  Results do not depend on
+ * timing, because sums are taken in the order of ranks. */
 typedef struct tdm_group tdm_group;
 
 struct tdm_group_options {
-    const char *name; /* the meeting point: the same for all members, unique on the node */
-    uint32_t rank;    /* 0 … ranks_count-1, each taken once */
-    uint32_t ranks_count;
-    size_t slot_bytes;  /* staging per rank; larger data goes in pieces; 0: 1 MiB */
-    int64_t timeout_ms; /* of every call, this one included; 0: 60,000 */
-    /* NULL: all members are on this node.  Else the id of a node, the same for all members,
-     * whose daemon they meet at, wherever they are: shared memory where they are on one node,
-     * TCP else.  The name is then unique on that node. */
+    /* The name under which the members find each other: the same for all of them, and unique on
+     * the node. */
+    const char *name;
+    uint32_t rank;        /* This member's number, from 0 to ranks_count - 1. */
+    uint32_t ranks_count; /* Number of members. */
+    size_t slot_bytes; /* Staging memory of one rank in bytes; larger data moves in pieces.  0:
+                          1 MiB. */
+    int64_t
+        timeout_ms; /* Deadline of every call, of joining too, in milliseconds.  0: 60,000. */
+    /* NULL: all members are on this node.  Otherwise the ID of a node, the same for all
+     * members; they meet at its daemon and `name` is unique there.  Members on one node use
+     * shared memory, others TCP. */
     const char *node_id;
-    /* 1: what is moved may lie on this actor's first GPU as well as in host memory; all members
-     * say the same, and each has a GPU of its own.  NCCL moves it (TDM_E_UNSUPPORTED where
-     * there is none), but for virtual GPUs, whose memory is the host's.  Sums of what lies on
-     * GPUs are taken in NCCL's order. */
+    /* 1: the data may lie on this actor's first GPU as well as in host memory.  All members say
+     * the same, and each has a GPU of its own.  NCCL moves the data (TDM_E_UNSUPPORTED if there
+     * is no NCCL), except between virtual GPUs, whose memory is host memory.  NCCL chooses the
+     * order of sums of data on GPUs. */
     int on_gpu;
 };
 
-/* Meets the other members; blocks until all have come. */
-TDM_API tdm_status tdm_group_join(tdm_runtime *runtime, const struct tdm_group_options *options,
-                                  tdm_group **group_out);
-TDM_API void tdm_group_leave(tdm_group *group); /* never blocks; NULL is allowed */
+/* Joins the group and blocks until all members have joined, at most `options->timeout_ms`.  The
+ * caller leaves with tdm_group_leave().  TDM_E_TIMEOUT names the ranks that did not come;
+ * TDM_E_INVAL says which option is wrong.  On failure `*group_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_group_join(tdm_runtime *runtime,
+                                                 const struct tdm_group_options *options,
+                                                 tdm_group **group_out);
+/* Leaves the group and frees the handle.  Never blocks.  NULL is allowed. */
+TDM_API void tdm_group_leave(tdm_group *group);
+/* Return this member's rank and the number of members; 0 if `group` is NULL. */
 TDM_API uint32_t tdm_group_rank(const tdm_group *group);
 TDM_API uint32_t tdm_group_ranks_count(const tdm_group *group);
 
 enum tdm_reduction { TDM_SUM, TDM_MAX };
 
+/* The functions below block as described above.  Data pointers are borrowed for the call.  They
+ * may be NULL if the size is 0; such a call only synchronises the ranks. */
+
+/* Returns when all ranks have called it. */
 TDM_API tdm_status tdm_group_barrier(tdm_group *group);
-/* data[0 … count) becomes the reduction over all ranks' data, the same bits on every rank. */
+/* Replaces data[0 ... count-1] by the reduction over the data of all ranks; every rank gets the
+ * same bits.  On failure the contents are undefined. */
 TDM_API tdm_status tdm_group_all_reduce(tdm_group *group, float *data, size_t count,
                                         enum tdm_reduction reduction);
 TDM_API tdm_status tdm_group_all_reduce_double(tdm_group *group, double *data, size_t count,
                                                enum tdm_reduction reduction);
-/* in: count floats per rank; out: ranks_count × count floats, rank after rank.  `in` may lie
- * inside `out` at its own place. */
+/* Collects `bytes_per_rank` bytes at `in` from each rank into `out`, in the order of ranks.
+ * `out` has room for ranks_count * bytes_per_rank bytes.  `in` may lie in `out`, at this rank's
+ * place. */
 TDM_API tdm_status tdm_group_all_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
                                         void *out);
-/* in: ranks_count × count floats; out: the sum over ranks of this rank's part, count floats. */
+/* Sums the ranks' ranks_count * count floats at `in` and gives each rank its own part of the
+ * sum: `count` floats at `out`. */
 TDM_API tdm_status tdm_group_reduce_scatter(tdm_group *group, const float *in, size_t count,
                                             float *out);
-/* `data` of rank `root` to all. */
+/* Copies `size_bytes` bytes at `data` of rank `root` to `data` of all ranks. */
 TDM_API tdm_status tdm_group_broadcast(tdm_group *group, void *data, size_t size_bytes,
                                        uint32_t root);
-/* Rank `root` receives everyone's bytes, rank after rank, at out[rank × bytes_per_rank]; `out`
- * is not read elsewhere. */
+/* Collects `bytes_per_rank` bytes at `in` from each rank at rank `root`, which has room for all
+ * of them at `out`, in the order of ranks.  Other ranks may pass NULL as `out`. */
 TDM_API tdm_status tdm_group_gather(tdm_group *group, const void *in, size_t bytes_per_rank,
                                     void *out, uint32_t root);
 

@@ -1,4 +1,4 @@
-/* placement.h - placement groups: resources for several actors, all or nothing. */
+/* placement.h - placement groups: resources for several actors, reserved all or none. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_PLACEMENT_H
 #define TANDEM_PLACEMENT_H
@@ -10,74 +10,88 @@
 extern "C" {
 #endif
 
+/* A handle to a placement group.  Any thread may use it; its owner frees it once. */
 typedef struct tdm_placement_group tdm_placement_group;
 
 enum tdm_placement_strategy {
-    TDM_PACK,         /* as few nodes as possible */
-    TDM_SPREAD,       /* as many nodes as possible */
-    TDM_STRICT_PACK,  /* one node, or never */
-    TDM_STRICT_SPREAD /* a node each, or never */
+    TDM_PACK,         /* As few nodes as possible. */
+    TDM_SPREAD,       /* As many nodes as possible. */
+    TDM_STRICT_PACK,  /* One node, or the group is not created. */
+    TDM_STRICT_SPREAD /* One node for each bundle, or the group is not created. */
 };
 
 enum { TDM_BUNDLE_RESOURCES_MAX = 8, TDM_BUNDLE_GPUS_MAX = 16, TDM_BUNDLES_MAX = 4096 };
-#define TDM_BUNDLE_ANY UINT32_MAX /* for an actor: the first bundle that has room */
+/* For an actor: any bundle of the group that has room. */
+#define TDM_BUNDLE_ANY UINT32_MAX
 
+/* Resources that are reserved together on one node. */
 struct tdm_bundle {
     double num_cpus;
-    double num_gpus; /* a fraction of one GPU, or whole ones */
+    double num_gpus; /* A fraction of one GPU, or a whole number of GPUs. */
     struct {
         const char *name;
         double amount;
-    } resources[TDM_BUNDLE_RESOURCES_MAX]; /* ends at the first without a name */
+    } resources[TDM_BUNDLE_RESOURCES_MAX]; /* The list ends at the first entry without a name.
+                                            */
 };
 
-/* Reserves all bundles or none.  Blocks until they are held, at most `timeout_ms`:
- * TDM_E_TIMEOUT tells what is free and what was wanted; TDM_E_NO_RESOURCES when no state of the
- * present nodes could hold them.  Bundle i is promised in the order (node, then lowest GPU
- * index). */
-TDM_API tdm_status tdm_placement_group_create(
+/* Reserves all bundles, or none.  `bundles` is borrowed for the call.  Blocks until the bundles
+ * are reserved, at most `timeout_ms` milliseconds.  TDM_E_TIMEOUT says what is wanted and what
+ * is free; TDM_E_NO_RESOURCES says that the present nodes can never hold the bundles.  Bundles
+ * are numbered by node, and on a node by lowest GPU index.  The caller frees the handle with
+ * tdm_placement_group_remove() or tdm_placement_group_release().  On failure `*group_out` is
+ * NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_create(
     tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
     enum tdm_placement_strategy strategy, int64_t timeout_ms, tdm_placement_group **group_out);
 
-/* Zero in a field means the default named beside it. */
+/* Zero in a field means the default named beside it.  Texts are copied. */
 struct tdm_placement_group_options {
-    enum tdm_placement_strategy strategy; /* TDM_PACK */
-    const char *name;       /* 1 to 63 bytes, of one group in its name space; default none */
-    const char *name_space; /* of the name; default: the runtime's */
-    int detached;           /* 1: outlives its creator, until it is removed */
+    enum tdm_placement_strategy strategy; /* Default: TDM_PACK. */
+    const char *name;       /* 1 to 63 bytes, unique in its name space.  Default: no name. */
+    const char *name_space; /* Name space of the name.  Default: the runtime's. */
+    int detached;           /* 1: the group outlives its creator, until it is removed. */
 };
-/* The same with a name, or detached.  TDM_E_EXISTS: another group has the name. */
-TDM_API tdm_status tdm_placement_group_create_with(
+/* Does the same with a name, or for a detached group.  TDM_E_EXISTS: another group has the
+ * name. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_create_with(
     tdm_runtime *runtime, const struct tdm_bundle *bundles, uint32_t bundles_count,
     const struct tdm_placement_group_options *options, int64_t timeout_ms,
     tdm_placement_group **group_out);
 
-/* The group of that name, made by any process of the cluster, as one of its own: actors may be
- * made in it, and it may be removed.  `name_space` NULL: the runtime's.  TDM_E_NOT_FOUND.
- * Blocks for the answer, at most `timeout_ms`. */
-TDM_API tdm_status tdm_placement_group_find(tdm_runtime *runtime, const char *name_space,
-                                            const char *name, int64_t timeout_ms,
-                                            tdm_placement_group **group_out);
-/* Inside an actor: the group it lies in, likewise.  TDM_E_NOT_FOUND outside of one. */
-TDM_API tdm_status tdm_placement_group_current(tdm_runtime *runtime, int64_t timeout_ms,
-                                               tdm_placement_group **group_out);
+/* Finds the group of that name, whichever process of the cluster created it.  The caller gets a
+ * handle of its own: it may create actors in the group, and may remove it.  `name_space` NULL
+ * means the runtime's.  Blocks for the reply, at most `timeout_ms` milliseconds.
+ * TDM_E_NOT_FOUND: there is no such group.  On failure `*group_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_find(tdm_runtime *runtime,
+                                                           const char *name_space,
+                                                           const char *name, int64_t timeout_ms,
+                                                           tdm_placement_group **group_out);
+/* Does the same for the group of the actor that calls it.  TDM_E_NOT_FOUND: this process is not
+ * an actor in a group. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_placement_group_current(tdm_runtime *runtime,
+                                                              int64_t timeout_ms,
+                                                              tdm_placement_group **group_out);
 
+/* Where a bundle was reserved. */
 struct tdm_bundle_place {
-    char node_id[33];
+    char node_id[33]; /* 32 hexadecimal digits. */
     uint32_t gpus_count;
-    uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX]; /* on that node, ascending */
+    uint32_t gpu_indices[TDM_BUNDLE_GPUS_MAX]; /* Indices on that node, ascending. */
 };
-/* Where bundle `bundle` lies.  TDM_E_INVAL for one that the group does not have. */
+/* Writes where bundle number `bundle` was reserved.  Never blocks.  TDM_E_INVAL: the group has
+ * no such bundle; `*place_out` is unchanged then. */
 TDM_API tdm_status tdm_placement_group_place(const tdm_placement_group *group, uint32_t bundle,
                                              struct tdm_bundle_place *place_out);
+/* Returns the number of bundles.  Never blocks. */
 TDM_API uint32_t tdm_placement_group_bundles_count(const tdm_placement_group *group);
 
-/* Gives the resources and the name back and kills the actors that still live on them, whoever
- * made them.  Blocks until that is so, at most `timeout_ms`.  TDM_OK if it is gone already. The
- * handle is freed in any case.  NULL is allowed. */
+/* Gives the resources and the name back, and kills the actors that still use them, whichever
+ * process created them.  Blocks until that is done, at most `timeout_ms` milliseconds.  Returns
+ * TDM_OK if the group is gone already.  Frees the handle in any case.  NULL is allowed. */
 TDM_API tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeout_ms);
-/* Frees the handle only: the group goes with its creator, if it is not detached.  NULL is
- * allowed. */
+/* Frees the handle only.  A group that is not detached ends with its creator.  NULL is allowed.
+ */
 TDM_API void tdm_placement_group_release(tdm_placement_group *group);
 
 #ifdef __cplusplus

@@ -11,55 +11,65 @@
 extern "C" {
 #endif
 
-/* A region is a range of virtual addresses that stays put for its whole life, backed by
- * physical blocks that come and go.  Touching a paused region is a fault (SIGSEGV), by design.
- * All functions here: one thread at a time, in an actor with several threads too. */
+/* A region is a range of virtual addresses that never moves.  Physical memory backs it while it
+ * is resident, and none does while it is paused.  An access to a paused region is a fault
+ * (SIGSEGV). One thread at a time may call the functions below, also in an actor with several
+ * threads. */
 typedef struct tdm_region tdm_region;
 
 enum tdm_region_policy {
-    TDM_REGION_KEEP, /* pause copies the contents to host memory, resume brings them back */
-    TDM_REGION_DROP  /* pause forgets them; after resume they are undefined */
+    TDM_REGION_KEEP, /* Pausing copies the contents to host memory, resuming copies them back.
+                      */
+    TDM_REGION_DROP  /* Pausing drops the contents; they are undefined after resuming. */
 };
 
 enum { TDM_REGION_TAG_BYTES_MAX = 32 };
 
 struct tdm_region_options {
-    const char
-        *tag; /* what the memory is for: "weights", "kv_cache", "optimizer", …; 1 to 31 bytes */
-    size_t size_bytes; /* rounded up to whole blocks of 2 MiB */
+    /* What the memory is for, such as "weights" or "kv_cache": 1 to 31 bytes, copied. */
+    const char *tag;
+    size_t size_bytes; /* Bytes, rounded up to whole blocks of 2 MiB. */
     enum tdm_region_policy policy;
-    uint32_t gpu; /* which of this actor's GPUs: 0 for the first */
-    int paused;   /* 1: starts paused, so that creating it needs no device memory; its first
-                     contents are undefined then, as those of a new region are */
+    uint32_t gpu; /* Which of this actor's GPUs holds the region; 0 is the first. */
+    /* 1: the region starts paused, so that creating it needs no device memory.  The first
+     * contents of a region are undefined in either case. */
+    int paused;
 };
 
-/* Reserves the addresses and, unless `paused`, the memory.  TDM_E_DEVICE_FULL names the tag,
- * the bytes wanted, the bytes free and who holds the rest. */
-TDM_API tdm_status tdm_region_create(tdm_runtime *runtime,
-                                     const struct tdm_region_options *options,
-                                     tdm_region **region_out);
-/* Frees memory and addresses.  NULL is allowed. */
+/* Reserves the addresses and, unless options->paused, the physical memory.  The caller destroys
+ * the region.  Blocks for the daemon's reply.  TDM_E_DEVICE_FULL names the tag, the bytes
+ * wanted and free, and the other holders.  On failure `*region_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_region_create(tdm_runtime *runtime,
+                                                    const struct tdm_region_options *options,
+                                                    tdm_region **region_out);
+/* Frees the memory and the addresses.  NULL is allowed. */
 TDM_API void tdm_region_destroy(tdm_region *region);
 
-/* Never changes.  Valid to touch only while resident. */
+/* Returns the address, which never changes.  It may be accessed only while the region is
+ * resident. */
 TDM_API void *tdm_region_address(const tdm_region *region);
+/* Returns the size in bytes, after rounding up. */
 TDM_API size_t tdm_region_size(const tdm_region *region);
+/* Returns the tag, borrowed from the region. */
 TDM_API const char *tdm_region_tag(const tdm_region *region);
+/* Returns 1 while the region is resident, 0 while it is paused. */
 TDM_API int tdm_region_is_resident(const tdm_region *region);
 
-/* Where the bytes can be read now: the address itself while resident, the host copy while a
- * KEEP region is paused, NULL while a DROP region is. */
+/* Returns where the contents can be read now: the address while the region is resident, the
+ * copy in host memory while a KEEP region is paused, NULL while a DROP region is paused.  Valid
+ * until the next pause, resume or destroy. */
 TDM_API const void *tdm_region_contents(const tdm_region *region);
 
-/* Gives the physical memory back to the device; when this returns, it is free for others, but
- * for what another process has mapped of it: that stays charged, and is waited for, until that
- * process has unmapped it or died.  TDM_E_STATE if paused already. */
+/* Gives the physical memory back to the device.  It is free for other processes when this
+ * function returns, except for blocks that another process still maps: these stay charged until
+ * that process unmaps them or dies.  Blocks while the contents are copied.  TDM_E_STATE: it is
+ * paused already. */
 TDM_API tdm_status tdm_region_pause(tdm_region *region);
 
-/* Takes memory again, at the same address.  All or nothing: on any failure the region is paused
- * as before, with its contents, and the call can be repeated.  Waits up to `timeout_ms` for
- * another tenant's memory that is on its way out; what can never fit is refused at once
- * (TDM_E_DEVICE_FULL, with both tenants' numbers).  TDM_E_STATE if resident already. */
+/* Takes physical memory again, at the same address.  Waits at most `timeout_ms` milliseconds
+ * for memory that another process is giving back.  TDM_E_DEVICE_FULL, with the numbers of all
+ * holders, is immediate if the request can never fit.  TDM_E_STATE: it is resident already.  On
+ * failure the region stays paused with its contents, and the call may be repeated. */
 TDM_API tdm_status tdm_region_resume(tdm_region *region, int64_t timeout_ms);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* runtime.h - a process joins the cluster, and leaves it. */
+/* runtime.h - how a process joins and leaves the cluster. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_RUNTIME_H
 #define TANDEM_RUNTIME_H
@@ -11,31 +11,46 @@
 extern "C" {
 #endif
 
-/* Deadlines are milliseconds from now.  Waiting for ever is written out, never a default. */
+/* Rules for all public functions:
+ *
+ * - A pointer argument must not be NULL unless its function says so.  A function that returns a
+ *   tdm_status answers a wrong NULL with TDM_E_INVAL; others return 0, NULL or "" and do
+ * nothing. tdm_error_detail() then names the argument.
+ * - Timeouts are milliseconds from now.  0 means not to wait, TDM_FOREVER to wait without end.
+ * - A handle that a function gives to the caller is freed by the caller.  Texts and arrays that
+ * are passed in are borrowed for the call, unless the function says otherwise. */
 #define TDM_FOREVER (-1)
 
+/* This process's membership in the cluster.  Any thread may use it; functions that block let
+ * other threads go on. */
 typedef struct tdm_runtime tdm_runtime;
 
+/* Initialise with TDM_RUNTIME_OPTIONS_INIT.  Texts are copied. */
 struct tdm_runtime_options {
     size_t size_bytes; /* sizeof(struct tdm_runtime_options) */
-    const char *
-        address; /* of a daemon: "unix:/run/…/tandemd.sock", "tcp:host:port"; NULL: see below */
+    /* Address of a daemon: "unix:/run/.../tandemd.sock" or "tcp:host:port".  NULL:
+     * TANDEM_ADDRESS, or else a private node. */
+    const char *address;
+    /* Name space of actors' names.  NULL: TANDEM_NAMESPACE, or else "default". */
+    const char *name_space;
+    uint32_t cpus; /* CPUs of a private node.  0: those of the machine. */
+    uint32_t
+        gpus; /* GPUs of a private node.  0: TANDEM_GPUS, or else 4 virtual or all real ones. */
+    /* Bytes of each GPU of a private node.  0: TANDEM_GPU_BYTES, or else 256 MiB of a virtual
+     * GPU and all of a real one. */
+    uint64_t gpu_bytes;
     const char
-        *name_space;    /* where names of actors live; NULL: TANDEM_NAMESPACE, else "default" */
-    uint32_t cpus;      /* of a private node; 0: what the machine has */
-    uint32_t gpus;      /* of a private node; 0: TANDEM_GPUS, else 4 virtual or all real ones */
-    uint64_t gpu_bytes; /* of each; 0: TANDEM_GPU_BYTES, else 256 MiB, or all of real ones' */
-    const char *directory; /* of a private node, for sockets and logs; NULL: made in $TMPDIR */
-    int64_t start_timeout_ms; /* for the node to be ready; 0: 10,000 */
-    /* Of a private node: what its actors print comes out here, each line as "(name pid=4182)
-     * text"; in any case it is kept in files (docs/looking.md).  0: TANDEM_LOG_TO_DRIVER, else
-     * yes; 1: yes; -1: no. */
+        *directory; /* Sockets and logs of a private node.  NULL: a new one in $TMPDIR. */
+    int64_t start_timeout_ms; /* Milliseconds until the node must be ready.  0: 10,000. */
+    /* For a private node: 1 prints what its actors print, each line as "(name pid=4182) text";
+     * -1 does not.  0: TANDEM_LOG_TO_DRIVER, or else 1.  The output is kept in files in any
+     * case (docs/looking.md). */
     int log_to_driver;
-    const char
-        *device; /* of a private node: "host", "cuda"; NULL: TANDEM_DEVICE, else "host" */
-    uint64_t
-        object_store_bytes; /* of a private node: large values in memory, before they go to
-                               disk; 0: TANDEM_OBJECT_STORE_BYTES, else 0.3 of its memory */
+    const char *
+        device; /* "host" or "cuda" for a private node.  NULL: TANDEM_DEVICE, or else "host". */
+    /* Bytes of large values that a private node keeps in memory before it moves them to disk.
+     * 0: TANDEM_OBJECT_STORE_BYTES, or else 0.3 of the machine's memory. */
+    uint64_t object_store_bytes;
 };
 
 #define TDM_RUNTIME_OPTIONS_INIT                                                               \
@@ -43,45 +58,50 @@ struct tdm_runtime_options {
         .size_bytes = sizeof(struct tdm_runtime_options)                                       \
     }
 
-/* Joins the node at `options->address` or TANDEM_ADDRESS; where neither is set, starts a
- * private node (a daemon and a Redis of its own) that ends with this process however it ends.
- * `options` may be NULL.  Blocks until the node answers.
+/* Joins the node at options->address or TANDEM_ADDRESS.  If neither is set, it starts a private
+ * node (a daemon with a Redis of its own), which ends with this process, however the process
+ * ends. `options` may be NULL.  Blocks until the node is ready, at most
+ * options->start_timeout_ms.
  *
- * In a process that the daemon started as a worker this call *becomes the actor* and never
- * returns: so a program that defines classes must come here before it does its own work.
+ * In a process that the daemon started as a worker, this function becomes the actor and never
+ * returns.  A program that defines classes must therefore call it before it does other work.
  *
- * One runtime per process.  Any thread may use it: functions that wait let the others go on. */
+ * A process has one runtime: TDM_E_STATE if it has one already.  TDM_E_NOT_FOUND: tandemd was
+ * not found.  On failure `*runtime_out` is NULL.  The caller stops the runtime. */
 TDM_API tdm_status tdm_runtime_start(const struct tdm_runtime_options *options,
                                      tdm_runtime **runtime_out);
 
-/* Leaves: actors that this process created end (unless detached), references become invalid, a
- * private node stops.  Blocks until that is so, at most 10 s; then it kills.  NULL is allowed.
- */
+/* Leaves the cluster.  The actors that this process created end, unless they are detached, and
+ * a private node stops.  References become invalid.  Of the functions that take a handle to an
+ * actor, only tdm_actor_destroy() may be called afterwards.  Blocks until all has ended, at
+ * most 10 seconds; then it kills what is left.  No other thread may be using the runtime.  NULL
+ * is allowed. */
 TDM_API void tdm_runtime_stop(tdm_runtime *runtime);
 
-/* Inside an actor: it ends in good order, as if its last handle had gone, once the methods that
- * run have returned; calls still in its mailbox fail with TDM_E_ACTOR_DIED, and it is not
- * restarted.  TDM_E_STATE in a driver. */
+/* Ends the actor that calls it, as if its last handle had been destroyed: it ends once the
+ * methods that run have returned.  Calls that are still queued fail with TDM_E_ACTOR_DIED, and
+ * the actor is not restarted.  Never blocks.  TDM_E_STATE: this process is a driver. */
 TDM_API tdm_status tdm_runtime_exit_actor(tdm_runtime *runtime);
 
-/* The runtime of this process: the driver's own, or in an actor the worker's.  NULL outside. */
+/* Returns the runtime of this process, of a driver or of an actor; NULL if it has none. */
 TDM_API tdm_runtime *tdm_runtime_current(void);
 
-/* What this process is.  Strings live as long as the runtime. */
+/* What this process is.  The texts are borrowed from the runtime. */
 struct tdm_runtime_info {
-    const char *node_id;   /* 32 hexadecimal digits */
-    const char *node_name; /* host name, or the name given to the daemon */
-    const char *address;   /* of the node's daemon */
-    const char *directory; /* of the node: sockets, logs */
-    const char *name_space;
-    const char *actor_id;        /* "" in a driver */
-    const char *actor_name;      /* "" in a driver or for an unnamed actor */
-    uint32_t gpus_count;         /* GPUs assigned to this actor; 0 in a driver */
-    const uint32_t *gpu_indices; /* their indices on the node, ascending */
-    const char *job_id;          /* of the driver that began it all: 32 hexadecimal digits */
-    const char *class_name;      /* "" in a driver */
-    uint32_t restarts_count;     /* how often this actor has been restarted so far */
+    const char *node_id;         /* 32 hexadecimal digits. */
+    const char *node_name;       /* Name of the host, or the name given to the daemon. */
+    const char *address;         /* Address of the node's daemon. */
+    const char *directory;       /* The node's folder of sockets and logs. */
+    const char *name_space;      /* Name space of actors' names. */
+    const char *actor_id;        /* "" in a driver. */
+    const char *actor_name;      /* "" in a driver, or if the actor has no name. */
+    uint32_t gpus_count;         /* Number of GPUs of this actor; 0 in a driver. */
+    const uint32_t *gpu_indices; /* Their indices on the node, ascending. */
+    const char *job_id;          /* ID of the driver that created the first actor: 32 digits. */
+    const char *class_name;      /* "" in a driver. */
+    uint32_t restarts_count;     /* How often this actor has been restarted. */
 };
+/* Writes what this process is.  Never blocks. */
 TDM_API void tdm_runtime_describe(tdm_runtime *runtime, struct tdm_runtime_info *info_out);
 
 #ifdef __cplusplus

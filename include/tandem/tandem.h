@@ -1,4 +1,4 @@
-/* tandem.h - all of Tandem's public interface. */
+/* tandem.h - includes all public headers of Tandem. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_TANDEM_H
 #define TANDEM_TANDEM_H

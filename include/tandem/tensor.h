@@ -1,4 +1,4 @@
-/* tensor.h - what a tensor is, where its parts lie, and files of them. */
+/* tensor.h - tensors, the slices of them that ranks hold, and safetensors files. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_TENSOR_H
 #define TANDEM_TENSOR_H
@@ -14,60 +14,69 @@ extern "C" {
 
 enum { TDM_DIMS_MAX = 4, TDM_TENSOR_NAME_BYTES_MAX = 96 };
 
-/* A whole tensor as the model knows it: Hugging Face name, row-major shape. */
+/* A whole tensor of a model. */
 struct tdm_tensor_info {
-    const char *name; /* 1 to 95 bytes */
+    const char *name; /* Hugging Face's name, 1 to 95 bytes. */
     enum tdm_dtype dtype;
-    uint32_t dims_count; /* 0 (a scalar) to 4 */
-    uint64_t shape[TDM_DIMS_MAX];
+    uint32_t dims_count;          /* 0 (a scalar) to 4. */
+    uint64_t shape[TDM_DIMS_MAX]; /* Row-major. */
 };
 
-/* UINT64_MAX where the product does not fit. */
+/* Return the number of elements, or of bytes; UINT64_MAX if it does not fit or `info` is NULL.
+ */
 TDM_API uint64_t tdm_tensor_elements(const struct tdm_tensor_info *info);
 TDM_API uint64_t tdm_tensor_bytes(const struct tdm_tensor_info *info);
 
-/* A tensor that can be read: `data` points at its first element. */
+/* A tensor that can be read. */
 struct tdm_tensor_view {
     struct tdm_tensor_info info;
-    uint64_t stride[TDM_DIMS_MAX]; /* in elements */
-    const void *data;              /* borrowed for the call */
+    uint64_t stride[TDM_DIMS_MAX]; /* In elements. */
+    const void *data;              /* The first element; borrowed for the call. */
 };
 
-/* A part of a tensor that one rank holds.  Either `flat`: elements offset[0] … + extent[0] of
- * the row-major element list, as FSDP shards lie; or a box: offset and extent per dimension. */
+/* The part of a tensor that one rank holds. */
 struct tdm_slice {
-    uint32_t tensor; /* index into the list of tensor infos */
+    uint32_t tensor; /* Index into the list of tensors. */
+    /* 1: the part is extent[0] elements from number offset[0] on in the row-major list of
+     * elements, as FSDP shards are.  0: the part is a box, with an offset and an extent in each
+     * dimension. */
     uint32_t flat;
     uint64_t offset[TDM_DIMS_MAX];
     uint64_t extent[TDM_DIMS_MAX];
-    const void *address; /* of the part, contiguous, inside one of the rank's regions */
-    /* An engine may want its part in another type than the tensor's; 0: the tensor's own.
-     * float32 becomes bfloat16, rounded to nearest.  Of a matrix, float32 and bfloat16 become
-     * TDM_F8_E4M3 by blocks of 128 x 128, which the part must not cut; each block has a float32
-     * that its codes are to be multiplied with, row after row at `scales`: what checkpoints on
-     * Hugging Face call NAME_scale_inv. */
+    const void *address; /* Where the part lies, contiguous, in one of the rank's regions. */
+    /* Type in which an engine wants its part; 0: the tensor's own.  float32 becomes bfloat16,
+     * rounded to nearest.  float32 and bfloat16 matrices become TDM_F8_E4M3 in blocks of 128 x
+     * 128, which the part must not cut. */
     enum tdm_dtype dtype;
-    const void *scales; /* of FP8: inside the same region */
+    /* For TDM_F8_E4M3: the float32 factors of the blocks, row after row, in the same region.
+     * Checkpoints on Hugging Face call them NAME_scale_inv. */
+    const void *scales;
 };
 
 /* ---- safetensors: Hugging Face's file format -------------------------------------------- */
 
+/* A file that is open for reading.  Any number of threads may read it. */
 typedef struct tdm_safetensors tdm_safetensors;
 
-/* Maps the file read-only and checks all of its header: sizes, order, overlaps, dtype × shape =
- * bytes, header at most 100 MB.  Whatever is wrong is TDM_E_PROTOCOL naming file, tensor and
- * numbers. */
-TDM_API tdm_status tdm_safetensors_open(const char *path, tdm_safetensors **file_out);
-TDM_API void tdm_safetensors_close(tdm_safetensors *file); /* NULL is allowed */
+/* Maps the file at `path` read-only and checks its whole header: sizes, order, overlaps, and at
+ * most 100 MB.  The caller closes it.  TDM_E_PROTOCOL names file, tensor and numbers; TDM_E_IO
+ * says why the file cannot be read.  On failure `*file_out` is NULL. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_safetensors_open(const char *path,
+                                                       tdm_safetensors **file_out);
+/* Unmaps the file; its views are invalid from then on.  NULL is allowed. */
+TDM_API void tdm_safetensors_close(tdm_safetensors *file);
+/* Returns the number of tensors. */
 TDM_API uint32_t tdm_safetensors_count(const tdm_safetensors *file);
-/* View number `index`, in the order of their bytes; borrowed until close. */
+/* Returns tensor number `index`, in the order of their bytes, or NULL past the end.  Borrowed
+ * until the file is closed. */
 TDM_API const struct tdm_tensor_view *tdm_safetensors_view(const tdm_safetensors *file,
                                                            uint32_t index);
-/* NULL when there is none of that name. */
+/* Returns the tensor of that name, or NULL.  Borrowed until the file is closed. */
 TDM_API const struct tdm_tensor_view *tdm_safetensors_find(const tdm_safetensors *file,
                                                            const char *name);
-/* Writes contiguous tensors to `path`: to a temporary name beside it, fsync, rename.  With the
- * metadata {"format": "pt"} that transformers asks for. */
+/* Writes contiguous tensors to `path`, with the metadata {"format": "pt"} that transformers
+ * wants: to a temporary file beside it, with fsync and rename.  Blocks for the disk.  `tensors`
+ * may be NULL if `tensors_count` is 0. */
 TDM_API tdm_status tdm_safetensors_write(const char *path,
                                          const struct tdm_tensor_view *tensors,
                                          uint32_t tensors_count);

@@ -1,4 +1,4 @@
-/* util.h - a queue between actors, and a pool of actors that share the work. */
+/* util.h - a queue between actors, and a pool of actors that share work. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TANDEM_UTIL_H
 #define TANDEM_UTIL_H
@@ -13,109 +13,128 @@ extern "C" {
 
 /* ---- the queue -------------------------------------------------------------------------- */
 
-/* A queue is an actor of the class "tandem.queue", which every program has that links Tandem:
- * its handle is passed on, named, found, killed and destroyed as any other.  Items leave in the
- * order in which they came; who waits longest is served first.  A restart loses the items.
+/* A queue is an actor of the class "tandem.queue", which every program that links Tandem has.
+ * Its handle is passed on, named, found, killed and destroyed like any other.  Items leave in
+ * the order in which they came, and the process that has waited longest is served first.  A
+ * restart loses the items.
  *
- * Those who must not block call its methods, and wait for the reference when they like; so do
- * those who put references or handles (letters R, h):
+ * A process that must not block calls the queue's methods itself and waits for the references
+ * when it likes.  So does a process that puts references or handles (letters R and h).
  *
- *   method    arguments      replies
- *   put       i(…)           nothing, once the item is in; the first is how many milliseconds
- *                            it may wait for room, TDM_FOREVER allowed, the item what is in ( )
- *   get       i              the item, as if it were a method's result; likewise
- *   put_many  ((…)(…)…)      nothing; all of them at once, or none
- *   get_many  i              (…)(…)…: so many items at once, or none
- *   size      none           i  items that are in it
- *   limit     none           i  items that it holds at most; 0: without end
+ *   method    arguments      reply
+ *   put       i(...)         nothing, once the item is in the queue
+ *   get       i              the item, as if it were a method's result
+ *   put_many  ((...)(...))   nothing; either all of the items are put, or none
+ *   get_many  i              (...)(...): that many items, or none
+ *   size      none           i: number of items in the queue
+ *   limit     none           i: number of items that it can hold; 0 means without limit
  *
- * A wait that ended in vain, or could not begin, is TDM_E_AGAIN: the queue is full, or empty.
- * One who was canceled or is gone gets no item: it goes to the next. */
+ * The integer of put and get is the number of milliseconds to wait for room or for an item;
+ * TDM_FOREVER is allowed.  The item of put is what is in ( ).
+ *
+ * A wait that ends without success is TDM_E_AGAIN: the queue is full, or empty.  A caller that
+ * has canceled, or is gone, gets no item; the next caller gets it. */
 
-/* `items_max` 0: without end.  `options` may be NULL; as for tdm_actor_create(). */
-TDM_API tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
-                                    const struct tdm_actor_options *options,
-                                    tdm_actor **queue_out);
+/* Creates a queue for at most `items_max` items; 0 means without limit.  `options` may be NULL,
+ * and ownership and failures are those of tdm_actor_create().  Never blocks. */
+TDM_API TDM_MUST_CHECK tdm_status tdm_queue_create(tdm_runtime *runtime, uint32_t items_max,
+                                                   const struct tdm_actor_options *options,
+                                                   tdm_actor **queue_out);
 
-/* All of these wait for the queue's answer: as long as they were told, and up to
- * TDM_QUEUE_ANSWER_MS more; then TDM_E_TIMEOUT, and nobody knows whether the item went in, or
- * came out.  They fail as calls do where the queue has died. */
+/* The functions below block for the queue's reply: for the timeout that they were given, and at
+ * most TDM_QUEUE_ANSWER_MS milliseconds longer.  After TDM_E_TIMEOUT it is unknown whether the
+ * item was put or taken.  If the queue has died they fail as calls do.  Any thread may call
+ * them. */
 enum { TDM_QUEUE_ANSWER_MS = 10000 };
 
-/* Puts one item, its values by format (without r, R and h).  Waits for room at most
- * `timeout_ms`: 0 not at all. */
+/* Puts one item, whose values are given by format (without r, R and h).  Waits at most
+ * `timeout_ms` milliseconds for room, and fails with TDM_E_AGAIN if the queue stays full. */
 TDM_API tdm_status tdm_queue_put(tdm_actor *queue, int64_t timeout_ms, const char *format, ...);
-/* Takes the oldest item: a reference that is done, to be read with tdm_get() and released. */
+/* Takes the oldest item.  Waits at most `timeout_ms` milliseconds for one, and fails with
+ * TDM_E_AGAIN if the queue stays empty.  The caller reads `*item_out` with tdm_get() and
+ * releases it; it is NULL on failure.
+ */
 TDM_API tdm_status tdm_queue_get(tdm_actor *queue, int64_t timeout_ms, tdm_ref **item_out);
 
-/* Puts all, each a packed array such as tdm_pack() writes, or none: TDM_E_AGAIN. */
+/* Puts all items, or none (TDM_E_AGAIN).  Each is a packed array as tdm_pack() writes it.
+ * `items` may be NULL if `items_count` is 0. */
 TDM_API tdm_status tdm_queue_put_many(tdm_actor *queue, const struct tdm_bytes *items,
                                       uint32_t items_count);
-/* Takes so many, or none: TDM_E_AGAIN.  The result is an array of items. */
+/* Takes `items_count` items, or none (TDM_E_AGAIN).  The result is an array of items, which the
+ * caller releases; `*items_out` is NULL on failure. */
 TDM_API tdm_status tdm_queue_get_many(tdm_actor *queue, uint32_t items_count,
                                       tdm_ref **items_out);
 
-/* What was true when the queue answered; others may have changed it since. */
+/* These write what was true when the queue replied; other processes may have changed it since.
+ * On failure the output is unchanged. */
 TDM_API tdm_status tdm_queue_size(tdm_actor *queue, uint32_t *items_count_out);
 TDM_API tdm_status tdm_queue_is_empty(tdm_actor *queue, int *empty_out);
 TDM_API tdm_status tdm_queue_is_full(tdm_actor *queue, int *full_out);
 
 /* ---- the pool --------------------------------------------------------------------------- */
 
-/* Hands work to whichever of its actors is free, one call at a time to each; what is too much
- * waits in line.  It has no thread of its own: an actor that is done gets the next call when
- * the pool's owner calls one of the functions below.  For one thread at a time. */
+/* A pool gives work to whichever of its actors is free, one call at a time to each.  Work that
+ * no actor is free for waits in the pool.  The pool has no thread of its own: an actor that
+ * becomes free gets its next call when the owner of the pool calls one of the functions below.
+ * One thread may use a pool at a time. */
 typedef struct tdm_actor_pool tdm_actor_pool;
 
-/* The handles stay the caller's, and live longer than the pool.  `actors_count` may be 0. */
-TDM_API tdm_status tdm_actor_pool_create(tdm_actor *const *actors, uint32_t actors_count,
-                                         tdm_actor_pool **pool_out);
-/* Forgets what waits and cancels what is under way.  NULL is allowed. */
+/* Creates a pool of the actors.  The handles stay the caller's and must outlive the pool.
+ * `actors` may be NULL if `actors_count` is 0.  Never blocks.  On failure `*pool_out` is NULL.
+ */
+TDM_API TDM_MUST_CHECK tdm_status tdm_actor_pool_create(tdm_actor *const *actors,
+                                                        uint32_t actors_count,
+                                                        tdm_actor_pool **pool_out);
+/* Drops the work that waits and cancels the calls in flight.  NULL is allowed. */
 TDM_API void tdm_actor_pool_destroy(tdm_actor_pool *pool);
 
-/* One call of `method`, by format (without r, R and h); never blocks.  What goes wrong once the
- * pool has taken it is read from its result. */
+/* Submits one call of `method`, whose arguments are given by format (without r, R and h) and
+ * copied. Never blocks.  A call that fails later is read from its result. */
 TDM_API tdm_status tdm_actor_pool_submit(tdm_actor_pool *pool, const char *method,
                                          const char *format, ...);
 
-/* Makes one call on `actor`, of its own choice, with what `value` points at. */
+/* Makes one call of its own choice on `actor`, with what `value` points at. */
 typedef tdm_status tdm_pool_call(tdm_actor *actor, const void *value, tdm_ref **ref_out);
-/* The same with a function, run when an actor is free: maybe at once.  `value` is borrowed
- * until the result was taken. */
+/* Submits a function instead, which runs on this thread when an actor is free, maybe at once.
+ * `value` may be NULL; it is borrowed until the result is taken. */
 TDM_API tdm_status tdm_actor_pool_submit_with(tdm_actor_pool *pool, tdm_pool_call *call,
                                               const void *value);
 
-/* The result of what was submitted first, of those not taken yet, or the first to be there:
- * TDM_OK and a reference that is done (well or not; tdm_get() tells), to be released;
- * TDM_E_TIMEOUT, and the result stays; TDM_E_END when all have been taken; what a
- * tdm_pool_call returned when it failed. */
+/* Take a result that was not taken yet: the first that was submitted, or the first that is
+ * there.  Wait at most `timeout_ms` milliseconds for it.  On TDM_OK the reference is done
+ * (tdm_get() says whether well), and the caller releases it.  TDM_E_TIMEOUT: the result can be
+ * taken later.  TDM_E_END: all have been taken.  Otherwise what a tdm_pool_call returned when
+ * it failed.  On failure `*ref_out` is NULL. */
 TDM_API tdm_status tdm_actor_pool_get_next(tdm_actor_pool *pool, int64_t timeout_ms,
                                            tdm_ref **ref_out);
 TDM_API tdm_status tdm_actor_pool_get_next_unordered(tdm_actor_pool *pool, int64_t timeout_ms,
                                                      tdm_ref **ref_out);
-/* 1 while there are results to be taken, present or to come. */
+/* Returns 1 while there are results to take, present or to come. */
 TDM_API int tdm_actor_pool_has_next(const tdm_actor_pool *pool);
 
-/* 1 while an actor is free and nothing waits for one. */
+/* Returns 1 while an actor is free and no work waits. */
 TDM_API int tdm_actor_pool_has_free(tdm_actor_pool *pool);
-/* A free actor, which leaves the pool; NULL when none is. */
+/* Removes a free actor from the pool and returns it; NULL if none is free. */
 TDM_API tdm_actor *tdm_actor_pool_pop_idle(tdm_actor_pool *pool);
-/* One more actor.  TDM_E_EXISTS for one that is in the pool. */
+/* Adds an actor.  The handle stays the caller's and must outlive the pool.  TDM_E_EXISTS: it is
+ * in the pool already. */
 TDM_API tdm_status tdm_actor_pool_push(tdm_actor_pool *pool, tdm_actor *actor);
 
-/* One call for each of an array's elements, and a function that is told each result. */
+/* One call for each element of an array, and a function that receives each result. */
 struct tdm_pool_map {
-    tdm_pool_call *call;
-    const void *values; /* values_count elements of value_bytes each */
+    tdm_pool_call *call; /* Makes the call of one element. */
+    const void *values;  /* Array of values_count elements, each of value_bytes bytes. */
     size_t value_bytes;
     uint32_t values_count;
-    /* `ref` is done, well or not, and borrowed for the call; a failure ends the map. */
+    /* Receives the result of element `index`.  `ref` is done, well or not, and borrowed for the
+     * call. A failure ends the map. */
     tdm_status (*result)(void *arg, uint32_t index, tdm_ref *ref);
-    void *arg;
+    void *arg; /* Passed to result(). */
 };
-/* Blocks until all results have been told, in the order of the values or as they come.  When
- * it fails no more are: calls that wait are forgotten, those under way are canceled.
- * TDM_E_STATE while the pool has results that were not taken; TDM_E_TIMEOUT. */
+/* Map the array, and block until result() has received all results, in the order of the
+ * elements or as they come.  After a failure result() receives no more: calls that wait are
+ * dropped, calls in flight are canceled.  TDM_E_STATE: the pool has results that were not
+ * taken.  TDM_E_TIMEOUT: `timeout_ms` milliseconds were not enough. */
 TDM_API tdm_status tdm_actor_pool_map(tdm_actor_pool *pool, const struct tdm_pool_map *map,
                                       int64_t timeout_ms);
 TDM_API tdm_status tdm_actor_pool_map_unordered(tdm_actor_pool *pool,
