@@ -12,26 +12,49 @@
 
 enum { KNOWN_MAX = 32 };
 
-int tdm__words_refused(const char *command, const char *format, ...)
+__attribute__((format(printf, 3, 0))) static int
+print_refusal(const char *program, const char *command, const char *format, va_list args)
 {
-    va_list args;
-
-    va_start(args, format);
-    (void)fputs("tandem: ", stderr);
+    (void)fprintf(stderr, "%s: ", program);
     (void)vfprintf(stderr, format, args);
-    va_end(args);
-    (void)fprintf(stderr, "\nsee: tandem %s%s--help\n", command == NULL ? "" : command,
+    (void)fprintf(stderr, "\nsee: %s %s%s--help\n", program, command == NULL ? "" : command,
                   command == NULL ? "" : " ");
     return TDM__EXIT_USAGE;
 }
 
-/* `near`: what may have been meant, or NULL. */
-static int refuse_unknown(const char *command, const char *what, const char *word,
-                          const char *near)
+int tdm__words_refused(const char *command, const char *format, ...)
 {
-    return near == NULL ? tdm__words_refused(command, "unknown %s \"%s\"", what, word)
-                        : tdm__words_refused(command, "unknown %s \"%s\"; did you mean %s?",
-                                             what, word, near);
+    va_list args;
+    int code;
+
+    va_start(args, format);
+    code = print_refusal("tandem", command, format, args);
+    va_end(args);
+    return code;
+}
+
+/* Refuses words of `command`, which may be a whole program; NULL: there is no command. */
+__attribute__((format(printf, 2, 3))) static int
+refuse_words(const struct tdm__command *command, const char *format, ...)
+{
+    bool is_program = command != NULL && command->program != NULL;
+    va_list args;
+    int code;
+
+    va_start(args, format);
+    code = print_refusal(is_program ? command->program : "tandem",
+                         is_program || command == NULL ? NULL : command->name, format, args);
+    va_end(args);
+    return code;
+}
+
+/* `near` is what may have been meant, or NULL. */
+static int refuse_unknown(const struct tdm__command *command, const char *what,
+                          const char *word, const char *near)
+{
+    return near == NULL
+               ? refuse_words(command, "unknown %s \"%s\"", what, word)
+               : refuse_words(command, "unknown %s \"%s\"; did you mean %s?", what, word, near);
 }
 
 int tdm__command_failed(tdm_status status)
@@ -63,11 +86,12 @@ static int refuse_option(const struct tdm__command *command, const char *word)
          option->name != NULL && count < KNOWN_MAX; option++) {
         known[count++] = option->name;
     }
-    return refuse_unknown(command->name, "option", word, tdm__nearest(word, known, count));
+    return refuse_unknown(command, "option", word, tdm__nearest(word, known, count));
 }
 
 /* `*index` is at an option's word, and stays at its last word. */
-static int sort_option(const struct tdm__command *command, int argc, char **argv, int *index)
+static int sort_option(const struct tdm__command *command, int argc, char **argv, int *index,
+                       void *arg)
 {
     const char *word = argv[*index];
     const char *equals = strchr(word, '=');
@@ -77,8 +101,9 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
         if (strlen(option->name) != name_bytes || memcmp(option->name, word, name_bytes) != 0) {
             continue;
         }
+        option->value = NULL;
         if (!option->wants_value && equals != NULL) {
-            return tdm__words_refused(command->name, "no value is wanted in \"%s\"", word);
+            return refuse_words(command, "no value is wanted in \"%s\"", word);
         }
         if (!option->wants_value) {
             option->value = option->name;
@@ -88,20 +113,22 @@ static int sort_option(const struct tdm__command *command, int argc, char **argv
             option->value = argv[++*index];
         }
         if (option->value == NULL || option->value[0] == '\0') {
-            return tdm__words_refused(command->name, "a value is missing after \"%s\"",
-                                      option->name);
+            return refuse_words(command, "a value is missing after \"%s\"", option->name);
         }
-        return TDM__EXIT_DONE;
+        return command->take == NULL ||
+                       command->take(arg, (uint32_t)(option - command->options), option->value)
+                   ? TDM__EXIT_DONE
+                   : TDM__EXIT_USAGE;
     }
     return refuse_option(command, word);
 }
 
-static int sort_words(const struct tdm__command *command, int argc, char **argv,
-                      struct tdm__words *words)
+int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first,
+                    void *arg, struct tdm__words *words)
 {
-    for (int i = 2; i < argc; i++) {
+    for (int i = first; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1] != '\0') {
-            int code = sort_option(command, argc, argv, &i);
+            int code = sort_option(command, argc, argv, &i, arg);
 
             if (code != TDM__EXIT_DONE) {
                 return code;
@@ -109,12 +136,12 @@ static int sort_words(const struct tdm__command *command, int argc, char **argv,
         } else if (words->rest_count < command->rest_max) {
             words->rest[words->rest_count++] = argv[i];
         } else {
-            return tdm__words_refused(command->name, "one word too many: \"%s\"", argv[i]);
+            return refuse_words(command, "one word too many: \"%s\"", argv[i]);
         }
     }
     if (words->rest_count < command->rest_min) {
-        return tdm__words_refused(command->name, "%s wants more words\n%.*s", command->name,
-                                  (int)strcspn(command->help, "\n"), command->help);
+        return refuse_words(command, "%s wants more words\n%.*s", command->name,
+                            (int)strcspn(command->help, "\n"), command->help);
     }
     return TDM__EXIT_DONE;
 }
@@ -135,9 +162,9 @@ static void print_help(const struct tdm__command *const *commands, uint32_t comm
         stdout);
 }
 
-static bool asks_for_help(int argc, char **argv)
+bool tdm__words_ask_for_help(int argc, char **argv, int first)
 {
-    for (int i = 2; i < argc; i++) {
+    for (int i = first; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             return true;
         }
@@ -164,11 +191,11 @@ static int run_command(const struct tdm__command *command, int argc, char **argv
     struct tdm__words words = {.options = command->options};
     int code;
 
-    if (asks_for_help(argc, argv)) {
+    if (tdm__words_ask_for_help(argc, argv, 2)) {
         (void)fputs(command->help, stdout);
         return TDM__EXIT_DONE;
     }
-    code = sort_words(command, argc, argv, &words);
+    code = tdm__words_sort(command, argc, argv, 2, NULL, &words);
     return code != TDM__EXIT_DONE ? code : end_output(command->run(&words));
 }
 
@@ -189,7 +216,7 @@ static bool is_help_word(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "help") == 0;
 }
 
-/* Returns the command of that name, or NULL if there is none. */
+/* Returns the command of that name, or NULL. */
 static const struct tdm__command *find_command(const struct tdm__command *const *commands,
                                                uint32_t commands_count, const char *name)
 {

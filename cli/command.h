@@ -27,6 +27,9 @@ struct tdm__words {
 };
 
 struct tdm__command {
+    /* The program whose whole command line this is, such as "tandemd".  NULL: a command of
+     * tandem. */
+    const char *program;
     const char *name;
     const char *summary; /* one line of `tandem --help` */
     const char *help;    /* lines of at most 80 columns */
@@ -34,6 +37,10 @@ struct tdm__command {
     uint32_t rest_min; /* words besides options */
     uint32_t rest_max;
     int (*run)(const struct tdm__words *words); /* returns the exit code */
+    /* Receives each option as it is read, in the order of the words, with its index in
+     * `options`.  Prints what is wrong and returns false to refuse it.  NULL: the last value of
+     * each option counts. */
+    bool (*take)(void *arg, uint32_t index, const char *value);
 };
 
 extern const struct tdm__command tdm__command_run;
@@ -51,6 +58,13 @@ extern const struct tdm__command tdm__command_version;
 int tdm__command_main(const struct tdm__command *const *commands, uint32_t commands_count,
                       int argc, char **argv);
 
+/* Does a word from argv[first] on ask for help? */
+bool tdm__words_ask_for_help(int argc, char **argv, int first);
+/* Sorts the words from argv[first] on into the options of `command` and the rest, and passes
+ * `arg` to take().  Returns TDM__EXIT_DONE, or prints what is wrong and returns
+ * TDM__EXIT_USAGE. */
+int tdm__words_sort(const struct tdm__command *command, int argc, char **argv, int first,
+                    void *arg, struct tdm__words *words);
 /* The value of a parsed option, NULL where it was not said. */
 const char *tdm__option_value(const struct tdm__words *words, const char *name);
 /* Prints "tandem: …" for a failed status and gives the exit code. */

@@ -2,10 +2,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
 
+#include "cli/command.h"
 #include "scheduler/resources.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,33 +13,30 @@
 
 enum { BLOCK_BYTES = 2 << 20, HEALTH_DEFAULT_MS = 30000 };
 
-static void print_help(void)
-{
-    (void)printf(
-        "usage: tandemd [options]        the daemon of one node\n"
-        "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
-        "                     without it, one of its own\n"
-        "  --cluster NAME     prefix of every key in Redis (tandem)\n"
-        "  --listen HOST      also talk TCP, at this address\n"
-        "  --port N           at this port (any)\n"
-        "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
-        "  --name NAME        of the node (the host's name)\n"
-        "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
-        "  --cpus N           that the node offers (all)\n"
-        "  --device KIND      host: virtual GPUs; cuda: real ones (host)\n"
-        "  --gpus N           that it offers (host: 4, cuda: all)\n"
-        "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all)\n"
-        "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
-        "  --object-store-bytes N  of large values in memory, before they go to disk\n"
-        "                     (0.3 of what the machine has)\n"
-        "  --resource NAME=N  that it offers too; may be repeated\n"
-        "  --labels A=B,…     of the node, for actors to choose it by\n"
-        "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
-        "                     (30000; 0: never)\n"
-        "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
-        "  --print-logs       what workers print comes out here, prefixed\n"
-        "  --private          end with the process at the other end of descriptor 3\n");
-}
+static const char help[] =
+    "usage: tandemd [options]        the daemon of one node\n"
+    "  --redis URL        the cluster's Redis (unix:///path, redis://host:port);\n"
+    "                     without it, one of its own\n"
+    "  --cluster NAME     prefix of every key in Redis (tandem)\n"
+    "  --listen HOST      also talk TCP, at this address\n"
+    "  --port N           at this port (any)\n"
+    "  --metrics-address HOST:PORT | unix:/path   serves /metrics there\n"
+    "  --name NAME        of the node (the host's name)\n"
+    "  --directory DIR    for sockets and logs (a new one in $TMPDIR)\n"
+    "  --cpus N           that the node offers (all)\n"
+    "  --device KIND      host: virtual GPUs; cuda: real ones (host)\n"
+    "  --gpus N           that it offers (host: 4, cuda: all)\n"
+    "  --gpu-bytes N      of memory on each (host: 256 MiB, cuda: all)\n"
+    "  --memory-bytes N   that actors may count on (0.7 of what the machine has)\n"
+    "  --object-store-bytes N  of large values in memory, before they go to disk\n"
+    "                     (0.3 of what the machine has)\n"
+    "  --resource NAME=N  that it offers too; may be repeated\n"
+    "  --labels A=B,…     of the node, for actors to choose it by\n"
+    "  --health-timeout-ms N  an actor that does not answer for so long is killed\n"
+    "                     (30000; 0: never)\n"
+    "  --store-faults SEED,N  for tests: one in N operations on the store fails\n"
+    "  --print-logs       what workers print comes out here, prefixed\n"
+    "  --private          end with the process at the other end of descriptor 3\n";
 
 /* `source`, here and below: the option or the variable that says it. */
 static bool read_number(const char *source, const char *text, uint64_t max,
@@ -118,16 +115,18 @@ static bool read_labels(const char *text, struct tdm__labels *labels)
 }
 
 /* "SEED,N" */
-static bool read_faults(const char *source, char *text, struct cli_daemon_options *options)
+static bool read_faults(const char *source, const char *text,
+                        struct cli_daemon_options *options)
 {
-    char *comma = strchr(text, ',');
+    char seed[64];
+    const char *comma = strchr(text, ',');
 
-    if (comma == NULL) {
+    if (comma == NULL || (size_t)(comma - text) >= sizeof(seed)) {
         (void)fprintf(stderr, "tandemd: %s wants SEED,N, not \"%s\"\n", source, text);
         return false;
     }
-    *comma = '\0';
-    return read_number(source, text, UINT64_MAX, &options->fault_seed) &&
+    (void)snprintf(seed, sizeof(seed), "%.*s", (int)(comma - text), text);
+    return read_number(source, seed, UINT64_MAX, &options->fault_seed) &&
            read_count(source, comma + 1, 1000000, &options->fault_one_in);
 }
 
@@ -169,10 +168,8 @@ static bool read_health(struct cli_daemon_options *options)
 {
     const char *health = getenv("TANDEM_HEALTH_TIMEOUT_MS");
     const char *faults = getenv("TANDEM_STORE_FAULTS");
-    char text[64];
 
-    (void)snprintf(text, sizeof(text), "%s", faults == NULL ? "" : faults);
-    return (faults == NULL || read_faults("TANDEM_STORE_FAULTS", text, options)) &&
+    return (faults == NULL || read_faults("TANDEM_STORE_FAULTS", faults, options)) &&
            (health == NULL || read_count("TANDEM_HEALTH_TIMEOUT_MS", health, INT32_MAX,
                                          &options->health_timeout_ms));
 }
@@ -198,73 +195,117 @@ static bool read_environment(struct cli_daemon_options *options)
                                          &options->object_store_bytes));
 }
 
-/* getopt says ":" where the value is missing, else "?". */
-static void complain_of(int letter, const char *word)
-{
-    (void)fprintf(stderr, "tandemd: %s \"%s\"; see tandemd --help\n",
-                  letter == ':' ? "a value is missing after" : "unknown option", word);
-}
+/* Indices into `words`. */
+enum word {
+    WORD_PRIVATE,
+    WORD_PRINT_LOGS,
+    WORD_DIRECTORY,
+    WORD_REDIS,
+    WORD_CLUSTER,
+    WORD_LISTEN,
+    WORD_PORT,
+    WORD_METRICS_ADDRESS,
+    WORD_NAME,
+    WORD_CPUS,
+    WORD_DEVICE,
+    WORD_GPUS,
+    WORD_GPU_BYTES,
+    WORD_RESOURCE,
+    WORD_MEMORY_BYTES,
+    WORD_OBJECT_STORE_BYTES,
+    WORD_LABELS,
+    WORD_HEALTH_TIMEOUT_MS,
+    WORD_STORE_FAULTS,
+    WORDS_COUNT
+};
 
-/* `word`: the one that was read, for complaints. */
-static bool read_option(int letter, const char *word, struct cli_daemon_options *options)
+static struct tdm__option words[] = {
+    [WORD_PRIVATE] = {"--private", false, NULL},
+    [WORD_PRINT_LOGS] = {"--print-logs", false, NULL},
+    [WORD_DIRECTORY] = {"--directory", true, NULL},
+    [WORD_REDIS] = {"--redis", true, NULL},
+    [WORD_CLUSTER] = {"--cluster", true, NULL},
+    [WORD_LISTEN] = {"--listen", true, NULL},
+    [WORD_PORT] = {"--port", true, NULL},
+    [WORD_METRICS_ADDRESS] = {"--metrics-address", true, NULL},
+    [WORD_NAME] = {"--name", true, NULL},
+    [WORD_CPUS] = {"--cpus", true, NULL},
+    [WORD_DEVICE] = {"--device", true, NULL},
+    [WORD_GPUS] = {"--gpus", true, NULL},
+    [WORD_GPU_BYTES] = {"--gpu-bytes", true, NULL},
+    [WORD_RESOURCE] = {"--resource", true, NULL},
+    [WORD_MEMORY_BYTES] = {"--memory-bytes", true, NULL},
+    [WORD_OBJECT_STORE_BYTES] = {"--object-store-bytes", true, NULL},
+    [WORD_LABELS] = {"--labels", true, NULL},
+    [WORD_HEALTH_TIMEOUT_MS] = {"--health-timeout-ms", true, NULL},
+    [WORD_STORE_FAULTS] = {"--store-faults", true, NULL},
+    [WORDS_COUNT] = {NULL, false, NULL}};
+
+/* Receives one word of the command line. */
+static bool take_word(void *arg, uint32_t index, const char *value)
 {
-    switch (letter) {
-    case 'p':
+    struct cli_daemon_options *options = arg;
+    const char *name = words[index].name;
+
+    switch ((enum word)index) {
+    case WORD_PRIVATE:
         options->is_private = true;
         return true;
-    case 'O':
+    case WORD_PRINT_LOGS:
         options->print_logs = true;
         return true;
-    case 'd':
-        options->directory = optarg;
+    case WORD_DIRECTORY:
+        options->directory = value;
         return true;
-    case 'r':
-        options->redis_url = optarg;
+    case WORD_REDIS:
+        options->redis_url = value;
         return true;
-    case 'c':
-        options->cluster = optarg;
+    case WORD_CLUSTER:
+        options->cluster = value;
         return true;
-    case 'l':
-        options->listen_host = optarg;
+    case WORD_LISTEN:
+        options->listen_host = value;
         return true;
-    case 'A':
-        options->metrics_address = optarg;
+    case WORD_METRICS_ADDRESS:
+        options->metrics_address = value;
         return true;
-    case 'n':
-        return read_name(optarg, options->name);
-    case 'P':
-        return read_count("--port", optarg, 65535, &options->port);
-    case 'C':
-        return read_count("--cpus", optarg, 100000, &options->cpus);
-    case 'D':
-        options->device = optarg;
+    case WORD_NAME:
+        return read_name(value, options->name);
+    case WORD_PORT:
+        return read_count(name, value, 65535, &options->port);
+    case WORD_CPUS:
+        return read_count(name, value, 100000, &options->cpus);
+    case WORD_DEVICE:
+        options->device = value;
         return true;
-    case 'G':
-        return read_count("--gpus", optarg, TDM__NODE_GPUS_MAX, &options->gpus);
-    case 'B':
-        return read_number("--gpu-bytes", optarg, UINT64_MAX, &options->gpu_bytes);
-    case 'R':
-        return read_resource("--resource", optarg, strlen(optarg), &options->resources);
-    case 'M':
-        return read_number("--memory-bytes", optarg, UINT64_MAX >> 20, &options->memory_bytes);
-    case 'S':
-        return read_number("--object-store-bytes", optarg, UINT64_MAX >> 1,
-                           &options->object_store_bytes);
-    case 'L':
-        return read_labels(optarg, &options->labels);
-    case 'H':
-        return read_count("--health-timeout-ms", optarg, INT32_MAX,
-                          &options->health_timeout_ms);
-    case 'F':
-        return read_faults("--store-faults", optarg, options);
-    case 'h':
-        print_help();
-        exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
-    default:
-        complain_of(letter, word);
-        return false;
+    case WORD_GPUS:
+        return read_count(name, value, TDM__NODE_GPUS_MAX, &options->gpus);
+    case WORD_GPU_BYTES:
+        return read_number(name, value, UINT64_MAX, &options->gpu_bytes);
+    case WORD_RESOURCE:
+        return read_resource(name, value, strlen(value), &options->resources);
+    case WORD_MEMORY_BYTES:
+        return read_number(name, value, UINT64_MAX >> 20, &options->memory_bytes);
+    case WORD_OBJECT_STORE_BYTES:
+        return read_number(name, value, UINT64_MAX >> 1, &options->object_store_bytes);
+    case WORD_LABELS:
+        return read_labels(value, &options->labels);
+    case WORD_HEALTH_TIMEOUT_MS:
+        return read_count(name, value, INT32_MAX, &options->health_timeout_ms);
+    case WORD_STORE_FAULTS:
+        return read_faults(name, value, options);
+    case WORDS_COUNT:
+        break;
     }
+    return false;
 }
+
+static const struct tdm__command daemon_words = {.program = "tandemd",
+                                                 .name = "tandemd",
+                                                 .summary = "the daemon of one node",
+                                                 .help = help,
+                                                 .options = words,
+                                                 .take = take_word};
 
 static bool check(const struct cli_daemon_options *options)
 {
@@ -280,36 +321,6 @@ static bool check(const struct cli_daemon_options *options)
         return false;
     }
     return true;
-}
-
-static int next_letter(int argc, char **argv)
-{
-    static const struct option words[] = {
-        {"private", no_argument, NULL, 'p'},
-        {"print-logs", no_argument, NULL, 'O'},
-        {"directory", required_argument, NULL, 'd'},
-        {"redis", required_argument, NULL, 'r'},
-        {"cluster", required_argument, NULL, 'c'},
-        {"listen", required_argument, NULL, 'l'},
-        {"port", required_argument, NULL, 'P'},
-        {"metrics-address", required_argument, NULL, 'A'},
-        {"name", required_argument, NULL, 'n'},
-        {"cpus", required_argument, NULL, 'C'},
-        {"device", required_argument, NULL, 'D'},
-        {"gpus", required_argument, NULL, 'G'},
-        {"gpu-bytes", required_argument, NULL, 'B'},
-        {"resource", required_argument, NULL, 'R'},
-        {"memory-bytes", required_argument, NULL, 'M'},
-        {"object-store-bytes", required_argument, NULL, 'S'},
-        {"labels", required_argument, NULL, 'L'},
-        {"health-timeout-ms", required_argument, NULL, 'H'},
-        {"store-faults", required_argument, NULL, 'F'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
-
-    opterr = 0; /* the complaints are ours; ":" tells a missing value from an unknown word */
-    return getopt_long(argc, argv, ":", words, NULL); /* NOLINT(concurrency-mt-unsafe) */
 }
 
 static uint64_t tenths_of_memory(uint32_t tenths)
@@ -331,22 +342,19 @@ bool cli_daemon_options_read(int argc, char **argv, struct cli_daemon_options *o
                                          .memory_bytes = tenths_of_memory(7),
                                          .object_store_bytes = tenths_of_memory(3),
                                          .health_timeout_ms = HEALTH_DEFAULT_MS};
-    int letter;
+    struct tdm__words rest = {.options = words};
 
+    if (tdm__words_ask_for_help(argc, argv, 1)) {
+        (void)fputs(help, stdout);
+        exit(0); /* NOLINT(concurrency-mt-unsafe) nothing has been started */
+    }
     if (gethostname(options.name, sizeof(options.name) - 1) < 0 || options.name[0] == '\0') {
         (void)snprintf(options.name, sizeof(options.name), "node");
     }
     if (!read_environment(&options)) {
         return false;
     }
-    while ((letter = next_letter(argc, argv)) != -1) {
-        if (!read_option(letter, argv[optind - 1], &options)) {
-            return false;
-        }
-    }
-    if (optind < argc) {
-        (void)fprintf(stderr, "tandemd: \"%s\" is no option; see tandemd --help\n",
-                      argv[optind]);
+    if (tdm__words_sort(&daemon_words, argc, argv, 1, &options, &rest) != TDM__EXIT_DONE) {
         return false;
     }
     if (!check(&options)) {

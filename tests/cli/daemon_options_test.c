@@ -2,7 +2,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/daemon_options.h"
 
-#include <getopt.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +21,6 @@ static bool read_words(const char *const *words, struct cli_daemon_options *opti
     for (; words[argc - 1] != NULL; argc++) {
         argv[argc] = (char *)(uintptr_t)words[argc - 1];
     }
-    optind = 0; /* getopt begins anew */
     return cli_daemon_options_read(argc, argv, options);
 }
 
@@ -88,6 +86,8 @@ static void a_complaint_names_what_was_said(void **state)
     }
     assert_non_null(strstr(COMPLAINT("--gpus", "many"), "tandemd: --gpus wants"));
     assert_memory_equal(COMPLAINT("--nonsense"), "tandemd: ", 9);
+    assert_non_null(strstr(COMPLAINT("--nonsense"), "see: tandemd --help"));
+    assert_non_null(strstr(COMPLAINT("--gpu-byte", "4194304"), "did you mean --gpu-bytes?"));
     assert_non_null(strstr(COMPLAINT("--nonsense"), "--nonsense"));
     assert_memory_equal(COMPLAINT("--gpus"), "tandemd: ", 9);
     /* Nobody could join a node of such a name. */
