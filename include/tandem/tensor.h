@@ -59,8 +59,9 @@ struct tdm_slice {
 typedef struct tdm_safetensors tdm_safetensors;
 
 /* Maps the file at `path` read-only and checks its whole header: sizes, order, overlaps, and at
- * most 100 MB.  The caller closes it.  TDM_E_PROTOCOL names file, tensor and numbers; TDM_E_IO
- * says why the file cannot be read.  On failure `*file_out` is NULL. */
+ * most 100 MB.  The caller closes it.  TDM_E_PROTOCOL names file, tensor and numbers;
+ * TDM_E_NOT_FOUND or TDM_E_IO says why the file cannot be read.  On failure `*file_out` is
+ * NULL. */
 TDM_API TDM_MUST_CHECK tdm_status tdm_safetensors_open(const char *path,
                                                        tdm_safetensors **file_out);
 /* Unmaps the file; its views are invalid from then on.  NULL is allowed. */
