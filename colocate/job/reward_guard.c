@@ -24,10 +24,11 @@ static void write_text(const char *text)
 }
 
 /* Only functions that are safe in a signal handler are called here.  The handler restores the
- * former action and returns.  The instruction that crashed then runs again, or abort() goes on,
- * and the signal takes its former effect. */
-static void on_crash(int signal_number)
+ * former action and returns.  The signal then takes its former effect: the instruction that
+ * crashed runs again, or the signal that a process sent is sent once more. */
+static void on_crash(int signal_number, siginfo_t *info, void *context)
 {
+    (void)context;
     if (guarded.in_reward != 0) {
         write_text("tandem: the reward function of job library \"");
         write_text(guarded.library);
@@ -40,11 +41,14 @@ static void on_crash(int signal_number)
             (void)sigaction(signal_number, &guarded.guard->before[i], NULL);
         }
     }
+    if (info->si_code <= 0) { /* From kill() or raise(). */
+        (void)raise(signal_number);
+    }
 }
 
 void tdm__reward_guard_begin(struct tdm__reward_guard *guard, const char *library)
 {
-    struct sigaction action = {.sa_handler = on_crash};
+    struct sigaction action = {.sa_sigaction = on_crash, .sa_flags = SA_SIGINFO};
 
     (void)sigemptyset(&action.sa_mask);
     (void)snprintf(guarded.library, sizeof(guarded.library), "%s", library);

@@ -42,7 +42,6 @@ static float reward_that_faults(const char *prompt, const char *answer,
     (void)completion;
     (void)token_rewards;
     (void)raise(SIGSEGV); /* A sanitizer would find a real access first. */
-    (void)raise(SIGSEGV);
     return 0;
 }
 
