@@ -91,12 +91,15 @@ static void add_numbers(struct fields *fields, const struct tdm__progress_step *
     add_ms(fields, "off/on", step->off_on_ms, "");
 }
 
-/* The numbers that the job library reports, as in the JSON output. */
+/* Adds the numbers that the job library reports, except "kl", which has a field of its own. */
 static void add_metrics(struct fields *fields, const struct tdm_metrics *metrics)
 {
     for (uint32_t i = 0; metrics != NULL && i < metrics->count; i++) {
-        add(fields, "%.*s %.4g", (int)sizeof(metrics->entries[i].name),
-            metrics->entries[i].name, metrics->entries[i].value);
+        const struct tdm_metric *metric = &metrics->entries[i];
+
+        if (strcmp(metric->name, "kl") != 0) {
+            add(fields, "%.*s %.4g", (int)sizeof(metric->name), metric->name, metric->value);
+        }
     }
 }
 
