@@ -13,21 +13,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { QUICK_MS = 10000, BACK_OFF_MS = 50, BACK_OFF_MS_MAX = 10000 };
-
 /* ---- the timer of an entry: one thing at a time is due ---------------------------------- */
 
 static void on_timer(void *arg)
 {
     struct actor_entry *entry = arg;
 
-    if (entry->state == ACTOR_RESTARTING) {
-        tdm__actor_entry_start(entry);
-    } else if (entry->worker != NULL) {
+    if (entry->worker != NULL) {
         tdm__log(TDM__INFO, "actors", "actor %s does not leave: killing pid %d", entry->label,
                  (int)entry->worker->pid);
-        tdm__worker_kill(entry->worker);
     }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
 }
 
 static tdm_status set_timer(struct actor_entry *entry, int64_t delay_ms)
@@ -38,10 +34,27 @@ static tdm_status set_timer(struct actor_entry *entry, int64_t delay_ms)
     return tdm__timer_set(entry->timer, tdm__deadline_in(delay_ms));
 }
 
+void tdm__actor_entry_start_later(struct actor_entry *entry, int64_t delay_ms)
+{
+    if (set_timer(entry, delay_ms) != TDM_OK) {
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+    }
+}
+
+void tdm__actor_entry_kill_now(struct actor_entry *entry)
+{
+    if (entry->worker != NULL) {
+        tdm__worker_kill(entry->worker);
+    }
+}
+
 void tdm__actor_entry_leaves_soon(struct actor_entry *entry, int64_t patience_ms)
 {
+    if (entry->worker == NULL) {
+        return;
+    }
     tdm__worker_may_leave(entry->worker);
-    if (set_timer(entry, patience_ms) != TDM_OK) {
+    if (patience_ms > 0 && set_timer(entry, patience_ms) != TDM_OK) {
         tdm__worker_kill(entry->worker);
     }
 }
@@ -52,31 +65,6 @@ bool tdm__node_actor_ends_with(const struct tdm__actor_spec *spec, const void *c
 {
     return (!spec->detached || spec->awaits_arguments) &&
            tdm__id_equal(&spec->creator, creator);
-}
-
-/* A crash soon after the start may be one of many: the more of them, the longer it waits. */
-static void restart(struct actor_entry *entry)
-{
-    bool was_quick = tdm__clock_ms() - entry->started_ms < QUICK_MS;
-    int64_t delay_ms = 0;
-
-    entry->quick_ends = was_quick ? entry->quick_ends + 1 : 0;
-    if (entry->quick_ends > 1) {
-        delay_ms =
-            entry->quick_ends > 10 ? BACK_OFF_MS_MAX : BACK_OFF_MS << (entry->quick_ends - 2);
-    }
-    delay_ms = delay_ms > BACK_OFF_MS_MAX ? BACK_OFF_MS_MAX : delay_ms;
-    entry->state = ACTOR_RESTARTING;
-    entry->incarnation++;
-    entry->pid = 0;
-    entry->unix_address[0] = '\0';
-    if (entry->place_is_lost) {
-        entry->place_is_lost = false;
-        tdm__actor_entry_give_place_back(entry);
-        entry->state = ACTOR_WAITING;
-    } else if (set_timer(entry, delay_ms) != TDM_OK) {
-        tdm__actor_entry_start(entry);
-    }
 }
 
 /* Whatever the process held returns, and what it made or left behind ends. */
@@ -105,46 +93,49 @@ void tdm__actor_entry_worker_ended(void *arg, struct tdm__worker_process *worker
                                    int wait_status)
 {
     struct actor_entry *entry = arg;
-    struct tdm__node *node = entry->node;
-    const struct tdm__death death = {.label = entry->label,
-                                     .node_name = node->record.name,
-                                     .pid = worker->pid,
-                                     .wait_status = wait_status,
-                                     .failure = entry->failure,
-                                     .was_wanted =
-                                         entry->state == ACTOR_ENDING || entry->killed_here,
-                                     .oom = &node->oom,
-                                     .output = worker->output};
-    bool restarts = !node->stopping && entry->state != ACTOR_ENDING &&
-                    !entry->construction_failed && !was_own_will(wait_status) &&
-                    tdm__actor_entry_may_restart(entry);
+    const struct tdm__death death = {
+        .label = entry->label,
+        .node_name = entry->node->record.name,
+        .pid = worker->pid,
+        .wait_status = wait_status,
+        .failure = entry->failure,
+        .was_wanted = tdm__actor_lifecycle_wants_worker_end(&entry->lifecycle),
+        .oom = &entry->node->oom,
+        .output = worker->output};
     char text[TDM__DEATH_BYTES];
+    struct actor_event event = {.kind = ACTOR_ON_WORKER_ENDED,
+                                .facts = tdm__actor_entry_facts(entry),
+                                .detail = text,
+                                .lifetime_ms = tdm__clock_ms() - entry->started_ms,
+                                .exited_normally = was_own_will(wait_status)};
+    bool restarts = tdm__actor_lifecycle_restarts(&entry->lifecycle, &event);
 
     tdm__death_write(&death, text);
-    tdm__log(entry->state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s%s", text,
-             restarts ? "; it is restarted" : "");
+    tdm__log(entry->lifecycle.state == ACTOR_ENDING ? TDM__DEBUG : TDM__INFO, "actors", "%s%s",
+             text, restarts ? "; it is restarted" : "");
     entry->worker = NULL;
     tdm__timer_destroy(entry->timer);
     entry->timer = NULL;
     clear_away(entry, worker->pid);
     if (restarts) {
-        restart(entry);
-        return;
+        entry->pid = 0;
+        entry->unix_address[0] = '\0';
     }
-    tdm__actor_entry_give_place_back(entry);
-    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, text);
+    tdm__actor_entry_handle(entry, event);
 }
 
 /* ---- wanted ends ------------------------------------------------------------------------ */
 
 /* With `drain` it comes to the calls that it has been sent, else they fail. */
-static void ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
+void tdm__actor_entry_ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience_ms)
 {
     struct tdm__request request = {.method = "worker.exit",
                                    .packed = {drain ? "\x91\xc3" : "\x91\xc2", 2},
                                    .deadline_ms = tdm__deadline_in(patience_ms)};
 
-    entry->state = ACTOR_ENDING;
+    if (entry->worker == NULL) {
+        return;
+    }
     tdm__actor_entry_leaves_soon(entry, patience_ms);
     if (entry->worker->conn == NULL ||
         tdm__conn_call(entry->worker->conn, &request, NULL, NULL, NULL) != TDM_OK) {
@@ -154,62 +145,23 @@ static void ask_to_leave(struct actor_entry *entry, bool drain, int64_t patience
 
 void tdm__actor_entry_end(struct actor_entry *entry, bool at_once)
 {
-    switch (entry->state) {
-    case ACTOR_PLACING:
-        entry->unwanted = true;
-        break;
-    case ACTOR_WAITING:
-        tdm__actor_entry_give_any_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it had a place");
-        break;
-    case ACTOR_RESTARTING:
-        tdm__actor_entry_give_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended while it was restarted");
-        break;
-    case ACTOR_REMOTE:
-        tdm__actor_entry_end_on_other(entry);
-        break;
-    case ACTOR_STARTING:
-    case ACTOR_ALIVE:
-    case ACTOR_ENDING:
-        if (at_once) {
-            entry->state = ACTOR_ENDING;
-            tdm__worker_kill(entry->worker);
-        } else if (entry->state != ACTOR_ENDING) {
-            ask_to_leave(entry, false, LEAVE_MS);
-        }
-        break;
-    }
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = at_once ? ACTOR_ON_KILL : ACTOR_ON_END});
 }
 
 void tdm__actor_entry_kill_process(struct actor_entry *entry)
 {
-    if (entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE) {
-        entry->killed_here = true;
-        tdm__worker_kill(entry->worker);
-    }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_KILL_WORKER});
 }
 
 void tdm__actor_entry_release(struct actor_entry *entry)
 {
-    entry->released = true;
-    if (entry->state == ACTOR_WAITING) {
-        tdm__actor_entry_wait_for_place(entry, "");
-    } else if (entry->state == ACTOR_ALIVE) {
-        (void)snprintf(entry->failure, sizeof(entry->failure),
-                       "ended in good order: its last handle is gone");
-        ask_to_leave(entry, true, DRAIN_MS);
-    }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_LAST_HANDLE_GONE});
 }
 
 void tdm__actor_entry_exits(struct actor_entry *entry)
 {
-    if (entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE) {
-        entry->state = ACTOR_ENDING;
-        (void)snprintf(entry->failure, sizeof(entry->failure),
-                       "ended in good order, of its own will");
-        tdm__worker_may_leave(entry->worker);
-    }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_EXIT});
 }
 
 void tdm__node_actors_end(struct tdm__node *node,

@@ -18,7 +18,8 @@ struct ping {
 };
 
 static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming *incoming,
-                            int64_t deadline_ms, tdm__reply_fn *fn)
+                            int64_t deadline_ms, tdm__reply_fn *fn,
+                            const struct ping **ping_out)
 {
     struct tdm__request request = {
         .method = "worker.ping", .packed = {"\x90", 1}, .deadline_ms = deadline_ms};
@@ -28,12 +29,14 @@ static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming *inc
     if (ping == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a ping");
     }
-    *ping = (struct ping){entry->node, entry->spec->id, entry->incarnation, incoming};
+    *ping = (struct ping){entry->node, entry->spec->id, entry->lifecycle.incarnation, incoming};
+    *ping_out = ping;
     status = entry->worker->conn == NULL
                  ? tdm__fail(TDM_E_CLOSED, "its line has closed")
                  : tdm__conn_call(entry->worker->conn, &request, fn, ping, NULL);
     if (status != TDM_OK) {
         free(ping);
+        *ping_out = NULL;
     }
     return status;
 }
@@ -41,17 +44,6 @@ static tdm_status send_ping(struct actor_entry *entry, struct tdm__incoming *inc
 static struct actor_entry *find_entry(const struct ping *ping)
 {
     return ping->node->actors == NULL ? NULL : tdm__actor_entry_find(ping->node, &ping->actor);
-}
-
-/* NULL when it has ended, or ends, or lives in another process by now. */
-static struct actor_entry *pinged_entry(const struct ping *ping)
-{
-    struct actor_entry *entry = find_entry(ping);
-
-    return entry != NULL && entry->incarnation == ping->incarnation &&
-                   entry->state == ACTOR_ALIVE
-               ? entry
-               : NULL;
 }
 
 /* ---- for those who lost their connection to it ------------------------------------------ */
@@ -73,8 +65,8 @@ static void on_asked(void *arg, struct tdm__reply *reply)
 
     if (entry == NULL) {
         answer_dead(ping);
-    } else if (entry->state == ACTOR_ALIVE &&
-               (has_answered || entry->incarnation != ping->incarnation)) {
+    } else if (entry->lifecycle.state == ACTOR_ALIVE &&
+               (has_answered || entry->lifecycle.incarnation != ping->incarnation)) {
         tdm__actor_entry_answer_described(entry, ping->incoming);
     } else {
         tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, ping->incoming);
@@ -84,7 +76,10 @@ static void on_asked(void *arg, struct tdm__reply *reply)
 
 void tdm__actor_entry_ask(struct actor_entry *entry, struct tdm__incoming *incoming)
 {
-    if (send_ping(entry, incoming, tdm__incoming_deadline(incoming), on_asked) != TDM_OK) {
+    const struct ping *ping;
+
+    if (send_ping(entry, incoming, tdm__incoming_deadline(incoming), on_asked, &ping) !=
+        TDM_OK) {
         tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, incoming); /* it is just dying */
     }
 }
@@ -94,18 +89,19 @@ void tdm__actor_entry_ask(struct actor_entry *entry, struct tdm__incoming *incom
 static void on_pinged(void *arg, struct tdm__reply *reply)
 {
     struct ping *ping = arg;
-    struct actor_entry *entry = pinged_entry(ping);
+    struct actor_entry *entry = find_entry(ping);
+    bool is_current = entry != NULL && entry->ping == ping; /* no other worker since */
+    char text[96];
 
-    if (entry != NULL) {
-        entry->ping_pending = false;
+    if (is_current) {
+        entry->ping = NULL;
     }
-    if (entry != NULL && reply->status == TDM_E_TIMEOUT) {
-        (void)snprintf(entry->failure, sizeof(entry->failure),
+    if (is_current && reply->status == TDM_E_TIMEOUT) {
+        (void)snprintf(text, sizeof(text),
                        "killed by its node: it had not answered for %lld ms",
                        (long long)ping->node->health_timeout_ms);
-        tdm__log(TDM__WARN, "actors", "actor %s, pid %d: %s", entry->label,
-                 (int)entry->worker->pid, entry->failure);
-        tdm__actor_entry_kill_process(entry);
+        tdm__actor_entry_handle(entry,
+                                (struct actor_event){.kind = ACTOR_ON_SILENCE, .detail = text});
     }
     free(ping);
 }
@@ -115,10 +111,9 @@ static void on_health_timer(void *arg)
     struct tdm__node *node = arg;
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (entry->state == ACTOR_ALIVE && !entry->ping_pending) {
-            entry->ping_pending =
-                send_ping(entry, NULL, tdm__deadline_in(node->health_timeout_ms), on_pinged) ==
-                TDM_OK;
+        if (entry->lifecycle.state == ACTOR_ALIVE && entry->ping == NULL) {
+            (void)send_ping(entry, NULL, tdm__deadline_in(node->health_timeout_ms), on_pinged,
+                            &entry->ping);
         }
     }
     (void)tdm__timer_set(node->actors->health_timer,

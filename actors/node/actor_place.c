@@ -11,19 +11,6 @@
 
 enum { PLACE_DEADLINE_MS = 10000 };
 
-bool tdm__actor_entry_has_place(const struct actor_entry *entry)
-{
-    return entry->state == ACTOR_STARTING || entry->state == ACTOR_ALIVE ||
-           entry->state == ACTOR_RESTARTING || entry->state == ACTOR_ENDING;
-}
-
-bool tdm__actor_entry_may_restart(const struct actor_entry *entry)
-{
-    int32_t most = entry->spec->max_restarts;
-
-    return most < 0 || entry->incarnation < (uint32_t)most;
-}
-
 /* ---- given back ------------------------------------------------------------------------- */
 
 /* A place on its way back into the store.  Kept until the store has it: what is not given back
@@ -151,37 +138,6 @@ static void take_killers(struct actor_entry *entry, struct release *release)
     }
 }
 
-void tdm__actor_entry_give_place_back(struct actor_entry *entry)
-{
-    struct release *release = calloc(1, sizeof(*release));
-
-    if (release == NULL) {
-        tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
-        return;
-    }
-    *release = (struct release){.next = entry->node->actors->releases,
-                                .node = entry->node,
-                                .record = entry->record,
-                                .record_is_lost = entry->record_is_lost || entry->rewriting};
-    entry->record_is_lost = false;
-    take_killers(entry, release);
-    entry->node->actors->releases = release;
-    release_send(release);
-}
-
-/* What this actor, or the one that had its name, held is still on its way back. */
-static bool is_returning(const struct actor_entry *entry, const char *name_key)
-{
-    for (const struct release *release = entry->node->actors->releases; release != NULL;
-         release = release->next) {
-        if (tdm__id_equal(&release->record.actor, &entry->spec->id) ||
-            (name_key[0] != '\0' && strcmp(release->record.name_key, name_key) == 0)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* ---- taken ------------------------------------------------------------------------------ */
 
 static void make_request(const struct actor_entry *entry, struct tdm__reserve_actor *request)
@@ -217,55 +173,62 @@ static void make_record(struct actor_entry *entry, const struct tdm__reserve_act
     memcpy(entry->record.class_name, entry->spec->class_name, sizeof(entry->record.class_name));
 }
 
-void tdm__actor_entry_give_any_place_back(struct actor_entry *entry)
+/* Without a node: whatever the store says that the actor has. */
+static void make_unknown_record(struct actor_entry *entry)
 {
     struct tdm__reserve_actor request;
 
-    if (!entry->may_hold_place) {
-        return;
-    }
-    entry->may_hold_place = false;
     make_request(entry, &request);
     make_record(entry, &request, &(struct tdm__reserved){.bundle = request.bundle});
-    tdm__actor_entry_give_place_back(entry);
 }
 
-void tdm__actor_entry_wait_for_place(struct actor_entry *entry, const char *why)
+void tdm__actor_entry_give_place_back(struct actor_entry *entry,
+                                      enum actor_reservation reservation)
 {
-    if (entry->released) {
-        tdm__actor_entry_give_any_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
-                                "its last handle was gone before it had a place");
+    struct release *release = calloc(1, sizeof(*release));
+
+    if (release == NULL) {
+        tdm__log(TDM__ERROR, "actors", "out of memory: a place is not given back");
         return;
     }
-    entry->state = ACTOR_WAITING;
-    (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s", why);
+    if (reservation == ACTOR_RESERVES_UNKNOWN) {
+        make_unknown_record(entry);
+    }
+    *release = (struct release){.next = entry->node->actors->releases,
+                                .node = entry->node,
+                                .record = entry->record,
+                                .record_is_lost = reservation == ACTOR_RESERVATION_LOST ||
+                                                  reservation == ACTOR_RESERVATION_REWRITTEN};
+    take_killers(entry, release);
+    entry->node->actors->releases = release;
+    release_send(release);
+}
+
+bool tdm__actor_entry_is_returning(const struct actor_entry *entry)
+{
+    struct tdm__reserve_actor request;
+
+    if (entry->node->actors->releases == NULL) {
+        return false;
+    }
+    make_request(entry, &request);
+    for (const struct release *release = entry->node->actors->releases; release != NULL;
+         release = release->next) {
+        if (tdm__id_equal(&release->record.actor, &entry->spec->id) ||
+            (request.name_key[0] != '\0' &&
+             strcmp(release->record.name_key, request.name_key) == 0)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void not_placed(struct actor_entry *entry, tdm_status status, const char *detail)
 {
-    bool may_come_free = status == TDM_E_AGAIN || status == TDM_E_STORE ||
-                         status == TDM_E_TIMEOUT ||
-                         (status == TDM_E_NO_RESOURCES &&
-                          (entry->incarnation > 0 || tdm__node_lease_was_lost(entry->node)));
-    char text[512];
-
-    entry->may_hold_place =
-        entry->may_hold_place || status == TDM_E_STORE || status == TDM_E_TIMEOUT;
-    if (may_come_free && !entry->unwanted && !entry->node->stopping) {
-        tdm__log(TDM__INFO, "actors", "actor %s waits: %s", entry->label, detail);
-        (void)snprintf(text, sizeof(text), "it waits: %s", detail);
-        tdm__actor_entry_wait_for_place(entry, text);
-        return;
-    }
-    tdm__actor_entry_give_any_place_back(entry);
-    if (status == TDM_E_EXISTS && entry->spec->get_if_exists && !entry->unwanted) {
-        tdm__actor_entry_give_holder(entry);
-        return;
-    }
-    (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label,
-                   entry->unwanted ? "it was ended before it had a place" : detail);
-    tdm__actor_entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : status, text);
+    tdm__log(TDM__INFO, "actors", "actor %s has no place: %s", entry->label, detail);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_NOT_RESERVED,
+                                                        .status = status,
+                                                        .detail = detail});
 }
 
 static void placed(void *arg, tdm_status status, const char *detail,
@@ -273,46 +236,30 @@ static void placed(void *arg, tdm_status status, const char *detail,
 {
     struct actor_entry *entry = arg;
     struct tdm__reserve_actor request;
+    struct actor_event event = {.kind = ACTOR_ON_RESERVED_ELSEWHERE};
 
     if (status != TDM_OK) {
         not_placed(entry, status, detail);
         return;
     }
     entry->waits_for[0] = '\0';
-    entry->may_hold_place = false;          /* the same commit gave it up */
     entry->spec->bundle = reserved->bundle; /* chosen, if any would do */
     make_request(entry, &request);
     make_record(entry, &request, reserved);
-    if (entry->unwanted || entry->node->stopping) {
-        tdm__actor_entry_give_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "it was ended before it was started");
-    } else if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
-        tdm__actor_entry_start(entry);
-    } else {
-        tdm__actor_entry_start_on_other(entry);
+    if (tdm__id_equal(&reserved->node.id, &entry->node->record.id)) {
+        event.kind = ACTOR_ON_RESERVED_HERE;
     }
+    tdm__actor_entry_handle(entry, event);
 }
 
-void tdm__actor_entry_place(struct actor_entry *entry)
+void tdm__actor_entry_reserve(struct actor_entry *entry)
 {
-    struct tdm__node *node = entry->node;
     struct tdm__reserve_actor request;
 
-    if (entry->spec->awaits_arguments) {
-        tdm__actor_entry_wait_for_place(
-            entry, "it waits: a reference among its constructor's arguments is not there yet");
-        return;
-    }
     make_request(entry, &request);
-    if (is_returning(entry, request.name_key)) {
-        tdm__actor_entry_wait_for_place(entry, "");
-        return;
-    }
-    entry->state = ACTOR_PLACING;
-    if (tdm__reserve_actor(node->store, &request, tdm__deadline_in(PLACE_DEADLINE_MS), placed,
-                           entry) != TDM_OK) {
-        tdm__actor_entry_give_any_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
+    if (tdm__reserve_actor(entry->node->store, &request, tdm__deadline_in(PLACE_DEADLINE_MS),
+                           placed, entry) != TDM_OK) {
+        not_placed(entry, TDM_E_NOMEM, tdm_error_detail());
     }
 }
 
@@ -329,50 +276,45 @@ static void rewritten(void *arg, tdm_status status, const char *detail)
     struct actor_entry *entry = rewriting.node->actors == NULL
                                     ? NULL
                                     : tdm__actor_entry_find(rewriting.node, &rewriting.actor);
+    char text[TDM__ERROR_DETAIL_BYTES];
 
     free(arg);
     if (entry == NULL) {
         return;
     }
-    entry->rewriting = false;
-    if (status == TDM_OK) {
-        entry->record_is_lost = false;
-    } else if (status == TDM_E_EXISTS ||
-               (status == TDM_E_NOT_FOUND &&
-                tdm__clock_ms() - entry->lost_since_ms > (int64_t)2 * TDM__NODE_LEASE_MS)) {
-        tdm__log(TDM__WARN, "actors", "actor %s is stopped: the store lost it, and %s",
-                 entry->label, detail);
-        (void)snprintf(entry->failure, sizeof(entry->failure),
-                       "the cluster's store lost its record, and %.400s", detail);
-        entry->record_is_lost = false;
-        tdm__actor_entry_end(entry, true);
-    }
+    (void)snprintf(text, sizeof(text), "the cluster's store lost its record, and %.400s",
+                   detail);
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN,
+                                    .status = status,
+                                    .detail = text,
+                                    .is_overdue = tdm__clock_ms() - entry->lost_since_ms >
+                                                  (int64_t)2 * TDM__NODE_LEASE_MS});
 }
 
-static void rewrite(struct actor_entry *entry)
+/* A failure is reported as one of the store: the rewriting is due again in a second. */
+void tdm__actor_entry_rewrite(struct actor_entry *entry)
 {
     struct tdm__node *node = entry->node;
     struct rewriting *rewriting = malloc(sizeof(*rewriting));
 
-    if (rewriting == NULL) {
-        return; /* again in a second */
-    }
-    *rewriting = (struct rewriting){node, entry->spec->id};
-    entry->rewriting =
-        tdm__reserve_again(node->store, &entry->record, tdm__deadline_in(PLACE_DEADLINE_MS),
-                           rewritten, rewriting) == TDM_OK;
-    if (!entry->rewriting) {
+    if (rewriting != NULL) {
+        *rewriting = (struct rewriting){node, entry->spec->id};
+        if (tdm__reserve_again(node->store, &entry->record, tdm__deadline_in(PLACE_DEADLINE_MS),
+                               rewritten, rewriting) == TDM_OK) {
+            return;
+        }
         free(rewriting);
     }
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = ACTOR_ON_REWRITTEN, .status = TDM_E_NOMEM});
 }
 
 void tdm__node_actors_records_lost(struct tdm__node *node)
 {
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (tdm__actor_entry_has_place(entry) && !entry->place_is_lost) {
-            entry->record_is_lost = true;
-            entry->lost_since_ms = tdm__clock_ms();
-        }
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_RECORD_LOST});
+        entry->lost_since_ms = tdm__clock_ms();
     }
     for (struct release *release = node->actors->releases; release != NULL;
          release = release->next) {
@@ -410,9 +352,7 @@ void tdm__node_actors_rewrite(struct tdm__node *node)
         }
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (entry->record_is_lost && !entry->rewriting && !node->stopping) {
-            rewrite(entry);
-        }
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_REWRITE_DUE});
     }
 }
 
@@ -427,8 +367,8 @@ void tdm__node_actors_retry(struct tdm__node *node)
     }
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        if (entry->state == ACTOR_WAITING) {
-            tdm__actor_entry_place(entry);
+        if (entry->lifecycle.state == ACTOR_WAITING) {
+            tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_RETRY});
         }
     }
 }

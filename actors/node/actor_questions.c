@@ -74,8 +74,10 @@ static const char *why_not_alive(const struct actor_entry *entry, char *text, si
 {
     const char *trouble = tdm__node_store_trouble(entry->node);
 
-    switch (entry->state) {
+    switch (entry->lifecycle.state) {
+    case ACTOR_NEW:
     case ACTOR_PLACING:
+    case ACTOR_FINDING_HOLDER:
     case ACTOR_WAITING:
         if (trouble[0] != '\0') {
             (void)snprintf(text, room, "it waits for a place: %s", trouble);
@@ -83,13 +85,19 @@ static const char *why_not_alive(const struct actor_entry *entry, char *text, si
         }
         return entry->waits_for[0] != '\0' ? entry->waits_for : "it waits for a place";
     case ACTOR_STARTING:
+    case ACTOR_CONSTRUCTOR_FAILED:
         return "its constructor has not returned";
     case ACTOR_RESTARTING:
         return "it died and is being restarted";
     case ACTOR_ENDING:
+    case ACTOR_ENDED:
         return "it is ending";
     case ACTOR_ALIVE:
+    case ACTOR_REMOTE_STARTING:
+    case ACTOR_REMOTE_UNSURE:
     case ACTOR_REMOTE:
+    case ACTOR_REMOTE_REFUSED:
+    case ACTOR_ENDED_ELSEWHERE:
         break;
     }
     return "it lives";
@@ -102,7 +110,7 @@ static void answer_here(struct actor_entry *entry, struct question *question)
     switch (question->kind) {
     case AWAIT:
     case FATE:
-        if (entry->state != ACTOR_ALIVE) {
+        if (entry->lifecycle.state != ACTOR_ALIVE) {
             tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, question->incoming);
         } else if (question->kind == AWAIT) {
             tdm__actor_entry_answer_described(entry, question->incoming);
@@ -150,7 +158,7 @@ static void on_answer(void *arg, struct tdm__reply *reply)
         tdm__incoming_reply(question->incoming, reply->packed, NULL, 0);
         free(question);
     } else if (reply->status == TDM_E_NODE_LOST && entry != NULL &&
-               (entry->state != ACTOR_REMOTE || question->kind == KILL ||
+               (!tdm__actor_state_is_remote(entry->lifecycle.state) || question->kind == KILL ||
                 tdm__actor_entry_outlives_node(entry))) {
         if (question->kind == KILL) {
             kill_here(entry, question);
@@ -275,10 +283,10 @@ static void question_ask(struct question *question)
     struct actor_entry *entry = tdm__actor_entry_find(question->node, &question->actor);
     const struct tombstone *tombstone = tdm__tombstone_find(question->node, &question->actor);
 
-    if (entry != NULL && entry->state == ACTOR_REMOTE && entry->start_pending &&
+    if (entry != NULL && entry->lifecycle.state == ACTOR_REMOTE_STARTING &&
         question->kind == RELEASE) {
         release_here(entry, question);
-    } else if (entry != NULL && entry->state == ACTOR_REMOTE) {
+    } else if (entry != NULL && tdm__actor_state_is_remote(entry->lifecycle.state)) {
         pass_question(question, &entry->record.node);
     } else if (entry != NULL) {
         answer_here(entry, question);
@@ -390,8 +398,7 @@ static void finding_succeeds(struct finding *finding)
         answer_found(finding, finding->incoming);
     } else if ((entry = finding_entry(finding)) != NULL) {
         tdm__actor_entry_answer_life(entry, answer_found, finding);
-        entry->state = ACTOR_REMOTE; /* there is no death to tell of */
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "another actor has its name");
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_FOUND});
     }
     free(finding);
 }
@@ -402,13 +409,11 @@ static void finding_fail(struct finding *finding, tdm_status status, const char 
 
     if (finding->incoming != NULL) {
         tdm__incoming_fail(finding->incoming, status, detail);
-    } else if ((entry = finding_entry(finding)) == NULL) {
-        /* its creator has left, and it with it */
-    } else if (status == TDM_E_NOT_FOUND && !entry->unwanted) {
-        entry->state = ACTOR_WAITING; /* the name is free, or will be */
-    } else {
-        tdm__actor_entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : status, detail);
-    }
+    } else if ((entry = finding_entry(finding)) != NULL) {
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_NOT_FOUND,
+                                                            .status = status,
+                                                            .detail = detail});
+    } /* else its creator has left, and it with it */
     free(finding);
 }
 
@@ -484,7 +489,6 @@ void tdm__actor_entry_give_holder(struct actor_entry *entry)
 {
     struct finding finding = {.node = entry->node, .entry = entry->spec->id};
 
-    entry->state = ACTOR_PLACING;
     find_by_name(&finding, entry->spec->name_space, entry->spec->name);
 }
 

@@ -9,17 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other node did not say so itself, or nobody knows. */
-static bool is_unreachable(tdm_status status)
-{
-    return status == TDM_E_NODE_LOST || status == TDM_E_STORE;
-}
-
 bool tdm__actor_entry_outlives_node(const struct actor_entry *entry)
 {
-    return entry->state == ACTOR_REMOTE && !entry->unwanted && !entry->node->stopping &&
-           tdm__id_is_none(&entry->spec->group) &&
-           (entry->start_unsure || tdm__actor_entry_may_restart(entry));
+    struct actor_facts facts = tdm__actor_entry_facts(entry);
+
+    return tdm__actor_lifecycle_outlives_node(&entry->lifecycle, &facts);
 }
 
 /* ---- started there ---------------------------------------------------------------------- */
@@ -35,52 +29,47 @@ static void pass_on(void *arg, struct tdm__incoming *incoming)
     }
 }
 
+void tdm__actor_entry_pass_reply(struct actor_entry *entry, const struct tdm__reply *reply)
+{
+    tdm__actor_entry_answer_life(entry, pass_on, (void *)reply);
+}
+
 static void on_released_there(void *arg, struct tdm__reply *reply)
 {
     (void)arg;
     (void)reply;
 }
 
+void tdm__actor_entry_release_on_other(const struct actor_entry *entry)
+{
+    tdm__node_ask_about(entry->node, &entry->record.node, "actor.release", &entry->spec->id,
+                        tdm__deadline_in(LEAVE_MS), on_released_there, NULL);
+}
+
 static void on_started_there(void *arg, struct tdm__reply *reply)
 {
-    struct actor_entry *entry = arg;
-
-    entry->start_pending = false;
-    entry->start_unsure = is_unreachable(reply->status);
-    if (entry->start_unsure && !entry->node->stopping) {
-        return; /* its node is asked again, until it answers or its lease has ended */
-    }
-    if (reply->status != TDM_OK) {
-        tdm__actor_entry_give_place_back(entry); /* the other node did, if it could */
-    }
-    tdm__actor_entry_answer_life(entry, pass_on, reply);
-    if (reply->status != TDM_OK && !entry->end_pending) {
-        tdm__actor_entry_remove(entry, reply->status, reply->detail);
-    } else if (entry->unwanted) {
-        tdm__actor_entry_end(entry, true);
-    } else if (entry->released) {
-        tdm__node_ask_about(entry->node, &entry->record.node, "actor.release", &entry->spec->id,
-                            tdm__deadline_in(LEAVE_MS), on_released_there, NULL);
-    }
+    tdm__actor_entry_handle(arg, (struct actor_event){.kind = reply->status == TDM_OK
+                                                                  ? ACTOR_ON_STARTED_ELSEWHERE
+                                                                  : ACTOR_ON_REFUSED_ELSEWHERE,
+                                                      .status = reply->status,
+                                                      .detail = reply->detail,
+                                                      .reply = reply});
 }
 
 void tdm__actor_entry_start_on_other(struct actor_entry *entry)
 {
     tdm_writer *writer;
 
-    entry->state = ACTOR_REMOTE;
-    entry->start_unsure = false;
     if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__actor_entry_give_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_NOMEM, tdm_error_detail());
+        on_started_there(
+            entry, &(struct tdm__reply){.status = TDM_E_NOMEM, .detail = tdm_error_detail()});
         return;
     }
     tdm_write_array(writer, 4);
     tdm__actor_spec_write(writer, entry->spec);
     tdm__grant_write(writer, &entry->record.grant);
     tdm_write_string(writer, entry->record.name_key);
-    tdm_write_uint(writer, entry->incarnation);
-    entry->start_pending = true;
+    tdm_write_uint(writer, entry->lifecycle.incarnation);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_started_there, entry);
     tdm_writer_destroy(writer);
@@ -88,33 +77,17 @@ void tdm__actor_entry_start_on_other(struct actor_entry *entry)
 
 /* ---- ended there ------------------------------------------------------------------------ */
 
-/* The answer to the start may still be under way: whoever comes last removes the entry.  Unless
- * the other node says that it is gone, or was never there, it is asked again, for as long as
- * that node has its lease. */
 static void on_ended_there(void *arg, struct tdm__reply *reply)
 {
-    struct actor_entry *entry = arg;
-
-    entry->end_pending = false;
-    if (reply->status != TDM_OK && reply->status != TDM_E_ACTOR_DIED &&
-        !entry->node->stopping) {
-        return;
-    }
-    if (!entry->start_pending) {
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED,
-                                reply->status == TDM_OK ? "ended with its creator"
-                                                        : reply->detail);
-    }
+    tdm__actor_entry_handle(arg, (struct actor_event){.kind = ACTOR_ON_END_REPLY,
+                                                      .status = reply->status,
+                                                      .detail = reply->detail});
 }
 
 void tdm__actor_entry_end_on_other(struct actor_entry *entry)
 {
-    entry->unwanted = true;
-    if (!entry->end_pending) {
-        entry->end_pending = true;
-        tdm__node_ask_about(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
-                            tdm__deadline_in(LEAVE_MS), on_ended_there, entry);
-    }
+    tdm__node_ask_about(entry->node, &entry->record.node, "actor.kill", &entry->spec->id,
+                        tdm__deadline_in(LEAVE_MS), on_ended_there, entry);
 }
 
 static void on_home_told(void *arg, struct tdm__reply *reply)
@@ -146,9 +119,10 @@ void tdm__node_actor_ended_there(struct tdm__node *node, const struct tdm__id *o
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
 
-    if (entry != NULL && entry->state == ACTOR_REMOTE && !entry->start_pending &&
-        !entry->end_pending && tdm__id_equal(&entry->record.node, other)) {
-        tdm__actor_entry_remove(entry, status, text);
+    if (entry != NULL && tdm__id_equal(&entry->record.node, other)) {
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ENDED_ELSEWHERE,
+                                                            .status = status,
+                                                            .detail = text});
     }
 }
 
@@ -160,17 +134,8 @@ static void node_lost(struct actor_entry *entry)
 
     (void)snprintf(text, sizeof(text), "actor %s is lost with its node %s", entry->label,
                    entry->place_name);
-    if (!tdm__actor_entry_outlives_node(entry)) {
-        tdm__actor_entry_give_place_back(entry); /* nobody else will */
-        tdm__actor_entry_remove(entry, entry->unwanted ? TDM_E_ACTOR_DIED : TDM_E_NODE_LOST,
-                                text);
-        return;
-    }
-    tdm__log(TDM__INFO, "actors", "%s: it is placed anew", text);
-    entry->incarnation += entry->start_unsure ? 0 : 1;
-    entry->start_unsure = false;
-    entry->may_hold_place = true;
-    tdm__actor_entry_place(entry);
+    tdm__actor_entry_handle(entry,
+                            (struct actor_event){.kind = ACTOR_ON_NODE_LOST, .detail = text});
 }
 
 static bool is_among(const struct tdm__id *id, const struct tdm__node_record *nodes,
@@ -184,20 +149,6 @@ static bool is_among(const struct tdm__id *id, const struct tdm__node_record *no
     return false;
 }
 
-static void check_other(struct actor_entry *entry, bool is_there)
-{
-    if (entry->start_pending || entry->end_pending) {
-        return; /* an answer comes, or the end of the connection */
-    }
-    if (!is_there) {
-        node_lost(entry);
-    } else if (entry->start_unsure) {
-        tdm__actor_entry_start_on_other(entry);
-    } else if (entry->unwanted) {
-        tdm__actor_entry_end_on_other(entry);
-    }
-}
-
 void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node_record *nodes,
                                   uint32_t nodes_count)
 {
@@ -205,11 +156,17 @@ void tdm__node_actors_check_nodes(struct tdm__node *node, const struct tdm__node
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
         next = entry->next;
-        if (entry->state == ACTOR_REMOTE) {
-            check_other(entry, is_among(&entry->record.node, nodes, nodes_count));
-        } else if (!tdm__id_is_none(&entry->home) && !entry->spec->detached &&
+        if (tdm__actor_state_is_remote(entry->lifecycle.state)) {
+            if (is_among(&entry->record.node, nodes, nodes_count)) {
+                tdm__actor_entry_handle(entry,
+                                        (struct actor_event){.kind = ACTOR_ON_NODE_SEEN});
+            } else {
+                node_lost(entry);
+            }
+        } else if (!tdm__id_is_none(&entry->home) &&
                    !is_among(&entry->home, nodes, nodes_count)) {
-            tdm__actor_entry_end(entry, true); /* it would outlive its creator */
+            tdm__actor_entry_handle(entry,
+                                    (struct actor_event){.kind = ACTOR_ON_CREATOR_NODE_LOST});
         }
     }
 }
@@ -256,13 +213,12 @@ static void on_known(void *arg, struct tdm__reply *reply)
         guest->node->actors == NULL ? NULL : tdm__actor_entry_find(guest->node, &guest->actor);
 
     free(guest);
-    if (entry != NULL && entry->worker != NULL && entry->state != ACTOR_ENDING &&
-        says_no(reply)) {
-        tdm__log(TDM__WARN, "actors", "actor %s is stopped: its creator's node has given it up",
-                 entry->label);
-        (void)snprintf(entry->failure, sizeof(entry->failure),
-                       "its node was lost for a while, and its creator's node gave it up");
-        tdm__actor_entry_end(entry, true);
+    if (entry != NULL && says_no(reply)) {
+        tdm__actor_entry_handle(
+            entry,
+            (struct actor_event){
+                .kind = ACTOR_ON_DISOWNED,
+                .detail = "its node was lost for a while, and its creator's node gave it up"});
     }
 }
 
@@ -291,23 +247,9 @@ void tdm__node_actors_fence(struct tdm__node *node)
     struct actor_entry *next;
 
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = next) {
-        bool is_claimed = entry->spec->name[0] != '\0' || entry->spec->max_restarts != 0 ||
-                          entry->record.grant.gpus_count > 0;
-
         next = entry->next;
-        if (!is_claimed || entry->worker == NULL || entry->place_is_lost) {
-            continue;
-        }
-        tdm__log(TDM__WARN, "actors", "actor %s is stopped: its node's lease has ended",
-                 entry->label);
-        (void)snprintf(entry->failure, sizeof(entry->failure),
-                       "its node lost its lease and stopped it");
-        if (tdm__id_is_none(&entry->home) && tdm__id_is_none(&entry->spec->group) &&
-            entry->state != ACTOR_ENDING) {
-            entry->place_is_lost = true; /* this node places it anew, if it may */
-            tdm__actor_entry_kill_process(entry);
-        } else {
-            tdm__actor_entry_end(entry, true);
-        }
+        tdm__actor_entry_handle(
+            entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING,
+                                        .detail = "its node lost its lease and stopped it"});
     }
 }

@@ -44,14 +44,14 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
         return;
     }
     set_creator(node, spec, incoming);
-    entry = tdm__actor_entry_add(node, spec, ACTOR_PLACING);
+    entry = tdm__actor_entry_add(node, spec);
     if (entry == NULL) {
         tdm__actor_spec_destroy(spec);
         tdm__incoming_fail(incoming, TDM_E_NOMEM, "an actor");
         return;
     }
     tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, incoming);
-    tdm__actor_entry_place(entry);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
 }
 
 /* The entry that waits for arguments of this peer; NULL if it has ended meanwhile. */
@@ -77,10 +77,8 @@ static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incomi
 
 static void refuse_arguments(struct actor_entry *entry, const char *why)
 {
-    char text[TDM__ERROR_DETAIL_BYTES];
-
-    (void)snprintf(text, sizeof(text), "actor %s cannot be made: %s", entry->label, why);
-    tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, text);
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
 }
 
 /* From its creator: (id, arguments, ""), or (id, nil, why there are none). */
@@ -106,7 +104,7 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming *incomi
     } else if (tdm__actor_spec_set_arguments(entry->spec, tdm_value_bytes(arguments)) ==
                TDM_OK) {
         entry->waits_for[0] = '\0';
-        tdm__actor_entry_place(entry);
+        tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS});
     } else {
         refuse_arguments(entry, tdm_error_detail());
     }
@@ -145,7 +143,7 @@ static bool is_here_already(struct tdm__node *node, const struct tdm__id *actor,
     struct actor_entry *entry = tdm__actor_entry_find(node, actor);
     const struct tombstone *tombstone = tdm__tombstone_find(node, actor);
 
-    if (entry != NULL && entry->state == ACTOR_ALIVE) {
+    if (entry != NULL && entry->lifecycle.state == ACTOR_ALIVE) {
         tdm__actor_entry_answer_described(entry, incoming);
     } else if (entry != NULL) {
         tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, incoming);
@@ -174,7 +172,7 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
         status = tdm__fail(TDM_E_NODE_LOST, "node %s is stopping", node->record.name);
     }
     if (status == TDM_OK) {
-        entry = tdm__actor_entry_add(node, spec, ACTOR_STARTING);
+        entry = tdm__actor_entry_add(node, spec);
     }
     if (entry == NULL) {
         fail_here(incoming, status == TDM_OK ? TDM_E_NOMEM : status);
@@ -182,10 +180,10 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
     }
     entry->home = home;
     entry->record = record;
-    entry->incarnation = incarnation;
     fill_record(&entry->record, spec, &home);
     tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, incoming);
-    tdm__actor_entry_start(entry);
+    tdm__actor_entry_handle(
+        entry, (struct actor_event){.kind = ACTOR_ON_START_HERE, .incarnation = incarnation});
     tdm__node_early_questions(node, tdm__clock_ms());
 }
 

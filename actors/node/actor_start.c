@@ -51,7 +51,7 @@ static tdm_status start_process(struct actor_entry *entry)
     const struct tdm__node *node = entry->node;
     struct tdm__bootstrap bootstrap = {.node = node->record.id,
                                        .gpus_count = entry->record.grant.gpus_count,
-                                       .incarnation = entry->incarnation,
+                                       .incarnation = entry->lifecycle.incarnation,
                                        .spec = entry->spec};
     struct tdm__worker_order order;
     int fd;
@@ -69,7 +69,7 @@ static tdm_status start_process(struct actor_entry *entry)
     TDM_TRY(tdm__bootstrap_write(&bootstrap, &fd));
     write_devices(&entry->record.grant, devices, sizeof(devices));
     order = (struct tdm__worker_order){.spec = entry->spec,
-                                       .incarnation = entry->incarnation,
+                                       .incarnation = entry->lifecycle.incarnation,
                                        .devices =
                                            entry->spec->keep_visible_devices ? NULL : devices,
                                        .bootstrap_fd = fd};
@@ -84,17 +84,15 @@ void tdm__actor_entry_start(struct actor_entry *entry)
     char text[512];
     tdm_status status;
 
-    entry->state = ACTOR_STARTING;
     entry->started_ms = tdm__clock_ms();
-    entry->killed_here = false;
-    entry->ping_pending = false;
+    entry->ping = NULL;
     entry->failure[0] = '\0';
     status = start_process(entry);
     if (status != TDM_OK) {
         (void)snprintf(text, sizeof(text), "actor %s cannot be started on node %s: %s",
                        entry->label, entry->node->record.name, tdm_error_detail());
-        tdm__actor_entry_give_place_back(entry);
-        tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, text);
+        tdm__actor_entry_handle(
+            entry, (struct actor_event){.kind = ACTOR_ON_WORKER_FAILED, .detail = text});
     }
 }
 
@@ -111,7 +109,7 @@ void tdm__actor_entry_describe(const struct actor_entry *entry, tdm_writer *writ
     }
     tdm_write_string(writer, entry->unix_address);
     tdm_write_string(writer, entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address);
-    tdm_write_uint(writer, entry->incarnation);
+    tdm_write_uint(writer, entry->lifecycle.incarnation);
 }
 
 void tdm__actor_entry_answer_described(const struct actor_entry *entry,
@@ -133,26 +131,26 @@ static void answer_described(void *arg, struct tdm__incoming *incoming)
     tdm__actor_entry_answer_described(arg, incoming);
 }
 
+void tdm__actor_entry_answer_waiters(struct actor_entry *entry)
+{
+    tdm__actor_entry_answer_life(entry, answer_described, entry);
+}
+
 void tdm__actor_entry_constructed(struct actor_entry *entry, int64_t pid, tdm_status status,
                                   const char *detail, const char *unix_address,
                                   const char *tcp_address)
 {
+    char text[sizeof(entry->failure)];
+
     entry->pid = pid;
     if (status != TDM_OK) {
-        (void)snprintf(entry->failure, sizeof(entry->failure), "%s: %s", tdm_strerror(status),
-                       detail);
-        entry->construction_failed = true;
-        tdm__actor_entry_leaves_soon(entry, LEAVE_MS);
+        (void)snprintf(text, sizeof(text), "%s: %s", tdm_strerror(status), detail);
+        tdm__actor_entry_handle(
+            entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTOR_FAILED, .detail = text});
         return;
     }
     (void)snprintf(entry->unix_address, sizeof(entry->unix_address), "%s", unix_address);
     (void)snprintf(entry->tcp_address, sizeof(entry->tcp_address), "%s",
                    tcp_address == NULL ? "" : tcp_address);
-    if (entry->state == ACTOR_STARTING) {
-        entry->state = ACTOR_ALIVE;
-    }
-    tdm__actor_entry_answer_life(entry, answer_described, entry);
-    if (entry->released) {
-        tdm__actor_entry_release(entry);
-    }
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CONSTRUCTED});
 }

@@ -31,8 +31,7 @@ const struct tombstone *tdm__tombstone_find(struct tdm__node *node, const struct
     return NULL;
 }
 
-struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec,
-                                         enum actor_state state)
+struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__actor_spec *spec)
 {
     struct actor_entry *entry = calloc(1, sizeof(*entry));
 
@@ -40,7 +39,6 @@ struct actor_entry *tdm__actor_entry_add(struct tdm__node *node, struct tdm__act
         return NULL;
     }
     entry->node = node;
-    entry->state = state;
     entry->spec = spec;
     (void)tdm__actor_label(spec->name, spec->class_name, &spec->id, entry->label,
                            sizeof(entry->label));
@@ -198,7 +196,8 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
     TDM_ASSERT(grants != NULL);
     *count_out = tdm__node_releases_lost(node, grants);
     for (struct actor_entry *entry = node->actors->all; entry != NULL; entry = entry->next) {
-        if (tdm__actor_entry_has_place(entry) && tdm__id_is_none(&entry->record.group)) {
+        if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) &&
+            tdm__id_is_none(&entry->record.group)) {
             grants[(*count_out)++] = entry->record.grant;
         }
     }
@@ -207,8 +206,6 @@ struct tdm__grant *tdm__node_actor_grants(struct tdm__node *node, uint32_t *coun
 
 void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)
 {
-    static const char *const states[] = {"placing",    "waiting", "starting", "alive",
-                                         "restarting", "ending",  "remote"};
     uint32_t count = 0;
     char id[TDM__ID_TEXT_BYTES];
 
@@ -221,7 +218,7 @@ void tdm__node_actors_list(struct tdm__node *node, tdm_writer *writer)
         tdm_write_string(writer, tdm__id_text(&entry->spec->id, id));
         tdm_write_string(writer, entry->spec->name);
         tdm_write_string(writer, entry->spec->class_name);
-        tdm_write_string(writer, states[entry->state]);
+        tdm_write_string(writer, tdm__actor_state_text(entry->lifecycle.state));
         tdm_write_int(writer, entry->worker == NULL ? 0 : entry->worker->pid);
     }
 }

@@ -68,7 +68,7 @@ static void ask_actors(struct asking *asking, const struct tdm__node *node)
          entry = entry->next) {
         struct tdm__asked_worker worker = {.pid = 0};
 
-        if (entry->state != ACTOR_ALIVE || entry->worker == NULL ||
+        if (entry->lifecycle.state != ACTOR_ALIVE || entry->worker == NULL ||
             entry->worker->conn == NULL) {
             continue;
         }

@@ -49,15 +49,20 @@ struct scrape {
 
 static void write_actors_by_state(FILE *out, const struct tdm__node *node)
 {
-    static const char *const states[] = {"pending", "waiting", "starting",
-                                         "alive",   "ending",  "remote"};
+    /* The texts of tdm__actor_state_text(), except that "placing" is shown as "pending". */
+    static const char *const states[] = {"pending",    "waiting", "starting", "alive",
+                                         "restarting", "ending",  "remote"};
     uint32_t counts[sizeof(states) / sizeof(states[0])] = {0};
 
     for (const struct actor_entry *entry = node->actors->all; entry != NULL;
          entry = entry->next) {
-        if ((size_t)entry->state < sizeof(states) / sizeof(states[0])) {
-            counts[entry->state]++;
+        const char *text = tdm__actor_state_text(entry->lifecycle.state);
+        size_t i = 1;
+
+        while (i < sizeof(states) / sizeof(states[0]) && strcmp(states[i], text) != 0) {
+            i++;
         }
+        counts[i < sizeof(states) / sizeof(states[0]) ? i : 0]++;
     }
     tdm__metrics_family(out, "tandem_actors", "gauge",
                         "Actors that this node runs, or has asked other nodes for.");

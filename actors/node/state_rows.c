@@ -82,18 +82,26 @@ static void write_pool(tdm_writer *writer, const struct tdm__pool *pool)
 static const char *state_text(enum actor_state state)
 {
     switch (state) {
+    case ACTOR_NEW:
     case ACTOR_PLACING:
+    case ACTOR_FINDING_HOLDER:
     case ACTOR_WAITING:
         return "PENDING";
     case ACTOR_STARTING:
+    case ACTOR_CONSTRUCTOR_FAILED:
         return "STARTING";
     case ACTOR_ALIVE:
         return "ALIVE";
     case ACTOR_RESTARTING:
         return "RESTARTING";
     case ACTOR_ENDING:
+    case ACTOR_ENDED:
         return "ENDING";
+    case ACTOR_REMOTE_STARTING:
+    case ACTOR_REMOTE_UNSURE:
     case ACTOR_REMOTE:
+    case ACTOR_REMOTE_REFUSED:
+    case ACTOR_ENDED_ELSEWHERE:
         break;
     }
     return "REMOTE";
@@ -114,7 +122,8 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
     tdm__row_write_text(writer, "class_name", spec->class_name);
     tdm__row_write_text(writer, "name", spec->name);
     tdm__row_write_text(writer, "name_space", spec->name_space);
-    tdm__row_write_text(writer, "state", text != NULL ? "DEAD" : state_text(entry->state));
+    tdm__row_write_text(writer, "state",
+                        text != NULL ? "DEAD" : state_text(entry->lifecycle.state));
     write_id(writer, "node_id", &entry->record.node);
     tdm__row_write_text(writer, "node_name", has_place(entry) ? entry->node->record.name : "");
     write_id(writer, "creator", &spec->creator);
@@ -122,7 +131,7 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
     tdm__row_write_text(writer, "death_cause", text != NULL ? text : entry->waits_for);
     tdm__row_write_number(writer, "pid",
                           entry->worker != NULL ? entry->worker->pid : entry->pid);
-    tdm__row_write_number(writer, "restarts", entry->incarnation);
+    tdm__row_write_number(writer, "restarts", entry->lifecycle.incarnation);
     tdm__row_write_number(writer, "detached", spec->detached ? 1 : 0);
     write_grant(writer, &entry->record.grant); /* two pairs */
 }
@@ -130,7 +139,7 @@ void tdm__state_write_actor(tdm_writer *writer, const struct actor_entry *entry,
 /* An actor that lives elsewhere is that node's to tell. */
 static bool is_ours(const struct actor_entry *entry)
 {
-    return entry->state != ACTOR_REMOTE;
+    return !tdm__actor_state_is_remote(entry->lifecycle.state);
 }
 
 void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)

@@ -41,7 +41,7 @@ void tdm__node_state_ended(struct tdm__node *node, const struct actor_entry *ent
     struct tdm_bytes row;
     void *copy;
 
-    if (state == NULL || node->stopping || entry->state == ACTOR_REMOTE ||
+    if (state == NULL || node->stopping || tdm__actor_state_is_remote(entry->lifecycle.state) ||
         tdm_writer_create(&writer) != TDM_OK) {
         return;
     }

@@ -79,20 +79,20 @@ static void quick_ends_are_counted_until_one_was_not(void **state)
     struct actor_entry *entry = start_one(scene);
 
     entry->spec->max_restarts = -1;
-    entry->quick_ends = 7;
+    entry->lifecycle.quick_end_count = 7;
     entry->pid = entry->worker->pid;
     shoot(entry);
     node_scene_run(scene, has_no_process, entry);
-    assert_int_equal(entry->state, ACTOR_RESTARTING); /* for seconds */
-    assert_int_equal(entry->quick_ends, 8);
-    assert_int_equal(entry->incarnation, 1);
+    assert_int_equal(entry->lifecycle.state, ACTOR_RESTARTING); /* for seconds */
+    assert_int_equal(entry->lifecycle.quick_end_count, 8);
+    assert_int_equal(entry->lifecycle.incarnation, 1);
     assert_int_equal(entry->pid, 0);
     node_scene_start(entry);
     entry->started_ms -= 60 * 1000;
     shoot(entry);
     node_scene_run(scene, has_no_process, entry);
-    assert_int_equal(entry->quick_ends, 0);
-    assert_int_equal(entry->incarnation, 2);
+    assert_int_equal(entry->lifecycle.quick_end_count, 0);
+    assert_int_equal(entry->lifecycle.incarnation, 2);
 }
 
 static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
@@ -102,7 +102,7 @@ static void a_timer_of_the_last_life_does_not_touch_the_next(void **state)
     struct tdm__id id = entry->spec->id;
 
     entry->spec->max_restarts = -1;
-    entry->quick_ends = 20;
+    entry->lifecycle.quick_end_count = 20;
     shoot(entry);
     node_scene_run(scene, has_no_process, entry);
     assert_non_null(entry->timer); /* ten seconds from now */
@@ -114,7 +114,8 @@ static bool has_started_anew(void *arg)
 {
     const struct actor_entry *entry = arg;
 
-    return entry->state == ACTOR_STARTING && entry->incarnation == 1 && entry->worker != NULL;
+    return entry->lifecycle.state == ACTOR_STARTING && entry->lifecycle.incarnation == 1 &&
+           entry->worker != NULL;
 }
 
 /* Others may have taken its place by now: it looks for one as if it were new. */
@@ -124,11 +125,11 @@ static void a_lost_place_is_given_back_before_the_next_life(void **state)
     struct actor_entry *entry = start_one(scene);
 
     entry->spec->max_restarts = 1;
-    entry->place_is_lost = true;
-    tdm__actor_entry_kill_process(entry);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_LEASE_ENDING});
+    assert_int_equal(entry->lifecycle.kill, ACTOR_KILLED_WITHOUT_LEASE);
     node_scene_run(scene, has_no_process, entry);
-    assert_int_equal(entry->state, ACTOR_WAITING);
-    assert_false(entry->place_is_lost);
+    assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
+    assert_int_equal(entry->lifecycle.reservation, ACTOR_RESERVES_NOTHING);
     assert_non_null(scene->node.actors->releases);
     node_scene_run(scene, has_started_anew, entry);
     assert_null(scene->node.actors->releases);
@@ -224,10 +225,10 @@ static void it_is_asked_once_and_killed_by_who_insists(void **state)
     assert_false(is_drained(&worker));
     node_scene_settle(scene);
     assert_int_equal(worker.asked_count, 1);
-    assert_int_equal(entry->state, ACTOR_ENDING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     entry->spec->max_restarts = -1;
     tdm__actor_entry_kill_process(entry); /* is for those that live */
-    assert_false(entry->killed_here);
+    assert_int_equal(entry->lifecycle.kill, ACTOR_NOT_KILLED);
     tdm__actor_entry_end(entry, true);
     expect_end(scene, &id, "signal 9");
     far_end_close(&worker);
@@ -256,7 +257,7 @@ static void who_does_not_leave_in_time_is_killed(void **state)
     struct actor_entry *entry = start_one(scene);
     struct tdm__id id = entry->spec->id;
 
-    entry->state = ACTOR_ENDING;
+    entry->lifecycle.state = ACTOR_ENDING;
     tdm__actor_entry_leaves_soon(entry, 1);
     expect_end(scene, &id, "signal 9");
 }
@@ -271,7 +272,7 @@ static void one_released_early_ends_when_it_has_been_constructed(void **state)
     node_scene_play(scene, entry, &worker);
     tdm__actor_entry_release(entry);
     node_scene_settle(scene);
-    assert_int_equal(entry->state, ACTOR_STARTING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_STARTING);
     assert_int_equal(worker.asked_count, 0);
     node_scene_construct(entry);
     assert_true(is_drained(&worker));
@@ -298,9 +299,9 @@ static void an_own_exit_is_for_those_that_live(void **state)
     struct tdm__id id = entry->spec->id;
 
     tdm__actor_entry_exits(waiting);
-    assert_int_equal(waiting->state, ACTOR_WAITING);
+    assert_int_equal(waiting->lifecycle.state, ACTOR_WAITING);
     tdm__actor_entry_exits(entry);
-    assert_int_equal(entry->state, ACTOR_ENDING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     tdm__actor_entry_end(waiting, true);
     entry->spec->max_restarts = -1; /* it is wanted all the same */
     shoot(entry);

@@ -71,8 +71,8 @@ static void without_a_line_the_next_life_answers(void **state)
     ask(&patient);
     node_scene_settle(patient.scene);
     assert_int_equal(patient.answer.count, 0);
-    patient.entry->incarnation = 1;
-    patient.entry->state = ACTOR_STARTING;
+    patient.entry->lifecycle.incarnation = 1;
+    patient.entry->lifecycle.state = ACTOR_STARTING;
     node_scene_construct(patient.entry);
     expect_life(&patient, 1);
     far_end_close(&patient.worker);
@@ -83,8 +83,8 @@ static void who_asked_the_life_before_hears_of_the_next(void **state)
     struct patient patient;
 
     ask_and_hold(&patient, *state);
-    patient.entry->incarnation = 1;
-    patient.entry->state = ACTOR_STARTING;
+    patient.entry->lifecycle.incarnation = 1;
+    patient.entry->lifecycle.state = ACTOR_STARTING;
     far_end_cut(&patient.worker);
     node_scene_settle(patient.scene);
     assert_int_equal(patient.answer.count, 0);
@@ -99,7 +99,7 @@ static void so_does_who_hears_of_the_end_after_that(void **state)
     struct patient patient;
 
     ask_and_hold(&patient, *state);
-    patient.entry->incarnation = 1;
+    patient.entry->lifecycle.incarnation = 1;
     far_end_cut(&patient.worker);
     expect_life(&patient, 1);
     far_end_close(&patient.worker);

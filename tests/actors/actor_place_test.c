@@ -69,15 +69,15 @@ static struct actor_entry *place_actor(struct scene *scene)
     (void)snprintf(spec->name, sizeof(spec->name), "only");
     (void)snprintf(spec->name_space, sizeof(spec->name_space), "mine");
     TRY(tdm__resources_add(&spec->wish.wanted, "GPU", 1));
-    entry = tdm__actor_entry_add(&scene->node, spec, ACTOR_PLACING);
+    entry = tdm__actor_entry_add(&scene->node, spec);
     assert_non_null(entry);
-    tdm__actor_entry_place(entry);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_CREATE});
     return entry;
 }
 
 static bool is_waiting(void *arg)
 {
-    return ((const struct actor_entry *)arg)->state == ACTOR_WAITING;
+    return ((const struct actor_entry *)arg)->lifecycle.state == ACTOR_WAITING;
 }
 
 static bool is_gone(void *arg)

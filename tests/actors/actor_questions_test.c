@@ -107,7 +107,9 @@ static void early_questions_wait_each_for_its_actor(void **state)
     ask(scene, &of_spec, "actor.await", &spec->id);
     node_scene_run(scene, holds_early, scene);
     node_scene_settle(scene);
-    entry = tdm__actor_entry_add(&scene->node, spec, ACTOR_STARTING);
+    entry = tdm__actor_entry_add(&scene->node, spec);
+    entry->lifecycle.state = ACTOR_STARTING;
+    entry->lifecycle.reservation = ACTOR_RESERVES;
     node_scene_start(entry);
     tdm__node_early_questions(&scene->node, 0); /* long before their time is over */
     assert_non_null(scene->node.actors->early); /* of the other */
@@ -179,7 +181,7 @@ static void why_says_what_it_waits_for(void **state)
     struct far_answer answer;
 
     for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        entry->state = rows[i].state;
+        entry->lifecycle.state = rows[i].state;
         (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "%s", rows[i].waits_for);
         ask(scene, &answer, "actor.why", &entry->spec->id);
         assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
@@ -187,7 +189,7 @@ static void why_says_what_it_waits_for(void **state)
                             rows[i].why);
         far_answer_free(&answer);
     }
-    entry->state = ACTOR_WAITING;
+    entry->lifecycle.state = ACTOR_WAITING;
 }
 
 /* ---- who counts the handles ------------------------------------------------------------- */
@@ -207,18 +209,18 @@ static void only_who_counts_the_handles_releases_it(void **state)
         ask_by(&ends[i], &answer, "actor.release", id);
         assert_int_equal(far_end_wait(&ends[i], &answer), TDM_OK);
         far_answer_free(&answer);
-        assert_int_equal(entry->released, i == 1);
+        assert_int_equal(entry->lifecycle.demand, i == 1 ? ACTOR_RELEASED : ACTOR_WANTED);
         far_end_close(&ends[i]);
     }
-    entry->released = false;
+    entry->lifecycle.demand = ACTOR_WANTED;
     entry->spec->detached = true;
     ask(scene, &answer, "actor.release", id);
     expect_nothing(scene, &answer);
-    assert_false(entry->released);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_WANTED);
     entry->spec->detached = false;
     ask(scene, &answer, "actor.release", id);
     expect_nothing(scene, &answer);
-    assert_true(entry->released);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_RELEASED);
 }
 
 /* ---- elsewhere -------------------------------------------------------------------------- */
@@ -254,7 +256,7 @@ static void one_that_outlives_its_node_answers_later(void **state)
     lose_question(&other, "actor.fate");
     node_scene_settle(scene);
     assert_int_equal(answer.count, 0);
-    entry->incarnation = 1;
+    entry->lifecycle.incarnation = 1;
     node_scene_start(entry);
     node_scene_construct(entry);
     assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
@@ -294,7 +296,7 @@ static void a_kill_that_its_node_did_not_hear_is_kept(void **state)
     ask(scene, &answer, "actor.kill", &id);
     lose_question(&other, "actor.kill");
     far_end_hold(&other, 1); /* and again */
-    assert_true(entry->unwanted);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_END_REQUESTED);
     assert_false(tdm__actor_entry_outlives_node(entry));
     assert_int_equal(answer.count, 0);
     tdm__incoming_reply_pack(far_end_take(&other), "");
@@ -446,12 +448,14 @@ static void who_wants_the_holder_of_a_name_waits_for_the_name_if_that_ends(void 
     node_scene_other(scene, &other, "other");
     (void)put_record(scene, &other.self.id, &scene->node.record.id, "name/mine/judge");
     entry = add_named(scene, &answer);
+    entry->lifecycle.state = ACTOR_FINDING_HOLDER;
     tdm__actor_entry_give_holder(entry);
     far_end_hold(&other, 1);
     tdm__incoming_fail(far_end_take(&other), TDM_E_ACTOR_DIED, "its last words");
     node_scene_settle(scene);
-    assert_int_equal(entry->state, ACTOR_WAITING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_WAITING);
     assert_int_equal(answer.count, 0);
+    entry->lifecycle.state = ACTOR_FINDING_HOLDER;
     tdm__actor_entry_give_holder(entry);
     far_end_hold(&other, 1);
     tdm__incoming_reply_pack(far_end_take(&other), "");
@@ -468,7 +472,8 @@ static void one_unwanted_meanwhile_is_given_nobody(void **state)
     struct node_scene *scene = *state;
     struct far_answer answer;
 
-    tdm__actor_entry_give_holder(add_named(scene, &answer));
+    add_named(scene, &answer)->lifecycle.state = ACTOR_FINDING_HOLDER;
+    tdm__actor_entry_give_holder(scene->node.actors->all);
     tdm__actor_entry_end(scene->node.actors->all, true);
     expect_failure(scene, &answer, TDM_E_ACTOR_DIED, "no actor is called judge");
     assert_null(scene->node.actors->all);

@@ -48,12 +48,19 @@ static struct tdm__incoming *expect(struct pair *pair, const char *method)
     return far_end_take(&pair->other);
 }
 
+static void start_on_other(struct pair *pair)
+{
+    pair->entry->lifecycle.state = ACTOR_PLACING;
+    tdm__actor_entry_handle(pair->entry,
+                            (struct actor_event){.kind = ACTOR_ON_RESERVED_ELSEWHERE});
+}
+
 static void start_there(struct pair *pair)
 {
-    tdm__actor_entry_start_on_other(pair->entry);
+    start_on_other(pair);
     tdm__incoming_reply_pack(expect(pair, "actor.start"), "");
     node_scene_settle(pair->scene);
-    assert_false(pair->entry->start_pending);
+    assert_int_equal(pair->entry->lifecycle.state, ACTOR_REMOTE);
 }
 
 static void look(struct pair *pair, bool is_there)
@@ -88,11 +95,11 @@ static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
     const tdm_value *value;
 
     join_other(&pair);
-    pair.entry->incarnation = 3;
-    tdm__actor_entry_start_on_other(pair.entry);
+    pair.entry->lifecycle.incarnation = 3;
+    start_on_other(&pair);
     tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
     node_scene_settle(pair.scene);
-    assert_true(pair.entry->start_unsure);
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE_UNSURE);
     look(&pair, true);
     incoming = expect(&pair, "actor.start");
     assert_int_equal(tdm__incoming_value(incoming, &value), TDM_OK);
@@ -100,10 +107,37 @@ static void a_start_that_nobody_heard_is_repeated_as_the_same_life(void **state)
     look(&pair, true); /* the answer is waited for */
     tdm__incoming_reply_pack(incoming, "");
     node_scene_settle(pair.scene);
-    assert_false(pair.entry->start_unsure);
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE);
     look(&pair, true);
     node_scene_settle(pair.scene);
     assert_int_equal(pair.other.asked_count, 2);
+    far_end_close(&pair.other);
+}
+
+static bool has_no_release(void *arg)
+{
+    return ((const struct pair *)arg)->scene->node.actors->releases == NULL;
+}
+
+/* The other daemon may never have heard of the actor, and releases nothing then. */
+static void
+test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back(void **state)
+{
+    struct pair pair = open_pair(*state);
+
+    join_other(&pair);
+    start_on_other(&pair);
+    tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
+    node_scene_settle(pair.scene);
+    assert_int_equal(pair.entry->lifecycle.state, ACTOR_REMOTE_UNSURE);
+    tdm__actor_entry_end(pair.entry, true);
+    tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_NODE_LOST, "its way ended");
+    node_scene_settle(pair.scene);
+    look(&pair, true);
+    tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_ACTOR_DIED, "nobody knows of it");
+    node_scene_run(pair.scene, is_gone, &pair);
+    assert_non_null(pair.scene->node.actors->releases);
+    node_scene_run(pair.scene, has_no_release, &pair);
     far_end_close(&pair.other);
 }
 
@@ -113,7 +147,7 @@ static void one_unwanted_meanwhile_is_ended_when_it_has_started(void **state)
     struct tdm__incoming *start;
 
     join_other(&pair);
-    tdm__actor_entry_start_on_other(pair.entry);
+    start_on_other(&pair);
     start = expect(&pair, "actor.start");
     tdm__actor_entry_end(pair.entry, true);
     tdm__actor_entry_end(pair.entry, true); /* asked once */
@@ -132,7 +166,7 @@ static void one_released_meanwhile_is_released_there(void **state)
     struct tdm__incoming *start;
 
     join_other(&pair);
-    tdm__actor_entry_start_on_other(pair.entry);
+    start_on_other(&pair);
     start = expect(&pair, "actor.start");
     tdm__actor_entry_release(pair.entry);
     node_scene_settle(pair.scene);
@@ -151,7 +185,7 @@ static void an_end_that_did_not_leave_is_repeated(void **state)
     char key[TDM__STORE_KEY_BYTES];
 
     join_other(&pair);
-    pair.entry->state = ACTOR_REMOTE;
+    pair.entry->lifecycle.state = ACTOR_REMOTE;
     pair.scene->deaf.deaf_to = tdm__store_key("node", &pair.other.self.id, key);
     pair.scene->deaf.deaf_reads = 1;
     tdm__actor_entry_end(pair.entry, true);
@@ -171,7 +205,7 @@ static void an_end_is_over_when_the_other_node_knows_of_none(void **state)
     struct pair pair = open_pair(*state);
 
     join_other(&pair);
-    pair.entry->state = ACTOR_REMOTE;
+    pair.entry->lifecycle.state = ACTOR_REMOTE;
     tdm__actor_entry_end(pair.entry, true);
     tdm__incoming_fail(expect(&pair, "actor.kill"), TDM_E_ACTOR_DIED, "nobody knows of it");
     expect_end(&pair, TDM_E_ACTOR_DIED, "nobody knows of it");
@@ -232,7 +266,7 @@ static void who_may_not_return_is_lost_with_its_node(void **state)
     pair.entry->spec->max_restarts = 1;
     start_there(&pair);
     assert_true(tdm__actor_entry_outlives_node(pair.entry));
-    pair.entry->incarnation = 1;
+    pair.entry->lifecycle.incarnation = 1;
     assert_false(tdm__actor_entry_outlives_node(pair.entry));
     look(&pair, false);
     expect_end(&pair, TDM_E_NODE_LOST, "is lost with its node other");
@@ -243,7 +277,7 @@ static bool is_placed_here(void *arg)
 {
     const struct pair *pair = arg;
 
-    return pair->entry->state == ACTOR_STARTING;
+    return pair->entry->lifecycle.state == ACTOR_STARTING;
 }
 
 /* Nobody knows whether it ever ran: that is no life of the few it may have. */
@@ -252,13 +286,13 @@ static void an_unsure_start_is_made_anew_without_counting(void **state)
     struct pair pair = open_pair(*state);
 
     join_other(&pair);
-    tdm__actor_entry_start_on_other(pair.entry);
+    start_on_other(&pair);
     tdm__incoming_fail(expect(&pair, "actor.start"), TDM_E_NODE_LOST, "its way ended");
     node_scene_settle(pair.scene);
     reserve_world_lose(&pair.scene->world, &pair.other.self.id);
     look(&pair, false);
     node_scene_run(pair.scene, is_placed_here, &pair);
-    assert_int_equal(pair.entry->incarnation, 0);
+    assert_int_equal(pair.entry->lifecycle.incarnation, 0);
     far_end_close(&pair.other);
 }
 
@@ -270,14 +304,14 @@ static void a_guest_ends_with_its_home_unless_it_is_detached(void **state)
     struct actor_entry *detached = node_scene_add(*state, ACTOR_WAITING);
 
     join_other(&pair);
-    pair.entry->state = ACTOR_WAITING;
+    pair.entry->lifecycle.state = ACTOR_WAITING;
     pair.entry->home = detached->home = pair.other.self.id;
     detached->spec->detached = true;
     look(&pair, true);
     assert_false(is_gone(&pair));
     look(&pair, false);
     assert_true(is_gone(&pair));
-    assert_int_equal(detached->state, ACTOR_WAITING);
+    assert_int_equal(detached->lifecycle.state, ACTOR_WAITING);
     far_end_close(&pair.other);
 }
 
@@ -305,6 +339,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         NODE_SCENE_TEST(a_start_that_nobody_heard_is_repeated_as_the_same_life),
+        NODE_SCENE_TEST(
+            test_unsure_start_that_is_ended_is_not_repeated_and_gives_its_place_back),
         NODE_SCENE_TEST(one_unwanted_meanwhile_is_ended_when_it_has_started),
         NODE_SCENE_TEST(one_released_meanwhile_is_released_there),
         NODE_SCENE_TEST(an_end_that_did_not_leave_is_repeated),

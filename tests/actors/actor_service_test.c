@@ -81,9 +81,9 @@ static void only_its_own_process_says_that_it_is_constructed(void **state)
     assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &scene->driver.self.id, TDM_OK),
                      TDM_E_NOT_FOUND);
     assert_int_equal(construct_as(scene, TDM__PEER_DRIVER, id, TDM_OK), TDM_E_NOT_FOUND);
-    assert_int_equal(entry->state, ACTOR_STARTING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_STARTING);
     assert_int_equal(construct_as(scene, TDM__PEER_WORKER, id, TDM_OK), TDM_OK);
-    assert_int_equal(entry->state, ACTOR_ALIVE);
+    assert_int_equal(entry->lifecycle.state, ACTOR_ALIVE);
 }
 
 /* A child of its last process that still has a connection, say. */
@@ -96,14 +96,14 @@ static void nobody_speaks_for_one_without_a_process(void **state)
 
     tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
     for (uint32_t i = 0; i < sizeof(states) / sizeof(states[0]); i++) {
-        entry->state = states[i];
+        entry->lifecycle.state = states[i];
         assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &entry->spec->id, TDM_OK),
                          TDM_E_NOT_FOUND);
         assert_int_equal(construct_as(scene, TDM__PEER_WORKER, &entry->spec->id, TDM_E_INVAL),
                          TDM_E_NOT_FOUND);
     }
     assert_int_equal(answer.count, 0);
-    entry->state = ACTOR_WAITING;
+    entry->lifecycle.state = ACTOR_WAITING;
     tdm__actor_entry_end(entry, true);
     assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_E_ACTOR_DIED);
 }
@@ -148,7 +148,7 @@ static void a_start_that_is_repeated_is_one_start(void **state)
     entry = scene->node.actors->all;
     assert_non_null(entry);
     assert_null(entry->next);
-    assert_int_equal(entry->incarnation, 2);
+    assert_int_equal(entry->lifecycle.incarnation, 2);
     assert_true(tdm__id_equal(&entry->home, &home.self.id));
     node_scene_construct(entry);
     ask_to_start(&home, &answers[2], spec);
@@ -224,8 +224,9 @@ static void who_leaves_waits_for_its_own(void **state)
     other->spec->creator = scene->node.record.id;
     far_end_ask(&scene->driver, &answer, "actor.leave", "");
     node_scene_settle(scene);
-    assert_true(entry->unwanted);
-    assert_false(detached->unwanted || other->unwanted);
+    assert_int_equal(entry->lifecycle.demand, ACTOR_UNWANTED);
+    assert_int_equal(detached->lifecycle.demand, ACTOR_WANTED);
+    assert_int_equal(other->lifecycle.demand, ACTOR_WANTED);
     assert_int_equal(answer.count, 0);
     tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "over");
     assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);

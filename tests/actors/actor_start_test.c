@@ -75,7 +75,7 @@ static void it_may_keep_what_its_node_sees(void **state)
 static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
 {
     struct node_scene *scene = *state;
-    struct actor_entry *entry = node_scene_add(scene, ACTOR_STARTING);
+    struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
     struct far_answer life;
     struct far_answer end;
 
@@ -83,7 +83,7 @@ static void one_that_cannot_start_is_over_for_all_who_wait(void **state)
     entry->spec->max_restarts = -1; /* another try would go no better */
     tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &life));
     tdm__actor_entry_wait(entry, WAITS_FOR_END, node_scene_incoming(scene, &end));
-    tdm__actor_entry_start(entry);
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
     node_scene_run_out(scene); /* its place is free again */
     assert_int_equal(far_end_wait(&scene->driver, &life), TDM_E_ACTOR_DIED);
     assert_non_null(strstr(life.detail, "cannot be started on node this"));
@@ -99,12 +99,13 @@ static void a_start_forgets_the_life_before(void **state)
     struct node_scene *scene = *state;
     struct actor_entry *entry = node_scene_add(scene, ACTOR_RESTARTING);
 
-    entry->incarnation = 2;
-    entry->killed_here = entry->ping_pending = true;
+    entry->lifecycle.incarnation = 2;
+    entry->lifecycle.kill = ACTOR_KILLED;
+    entry->ping = (const struct ping *)entry; /* only compared */
     (void)snprintf(entry->failure, sizeof(entry->failure), "of the life before");
     node_scene_start(entry);
-    assert_false(entry->killed_here);
-    assert_false(entry->ping_pending);
+    assert_int_equal(entry->lifecycle.kill, ACTOR_NOT_KILLED);
+    assert_null(entry->ping);
     assert_string_equal(entry->failure, "");
 }
 
@@ -116,13 +117,13 @@ static void who_waits_for_its_life_reads_where_it_is(void **state)
     struct far_answer answer;
     const tdm_value *value;
 
-    entry->incarnation = 4;
+    entry->lifecycle.incarnation = 4;
     entry->record.grant.gpus_count = 1;
     entry->record.grant.gpu_indices[0] = 6;
     node_scene_start(entry);
     tdm__actor_entry_wait(entry, WAITS_FOR_LIFE, node_scene_incoming(scene, &answer));
     tdm__actor_entry_constructed(entry, 4711, TDM_OK, "", "unix:/here", NULL);
-    assert_int_equal(entry->state, ACTOR_ALIVE);
+    assert_int_equal(entry->lifecycle.state, ACTOR_ALIVE);
     assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
     value = far_answer_value(&answer);
     assert_int_equal(tdm_value_count(value), 6);
@@ -145,7 +146,7 @@ static void one_that_ends_does_not_come_to_life(void **state)
     node_scene_start(entry);
     tdm__actor_entry_end(entry, false);
     node_scene_construct(entry);
-    assert_int_equal(entry->state, ACTOR_ENDING);
+    assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
 }
 
 static void a_constructor_that_fails_is_told_with_the_end(void **state)

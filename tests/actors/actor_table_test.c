@@ -139,9 +139,10 @@ static void on_ended(void *arg)
 static struct actor_entry *add_class(struct node_scene *scene, const char *class_name)
 {
     struct actor_entry *entry =
-        tdm__actor_entry_add(&scene->node, node_scene_spec(scene, class_name), ACTOR_PLACING);
+        tdm__actor_entry_add(&scene->node, node_scene_spec(scene, class_name));
 
     assert_non_null(entry);
+    entry->lifecycle.state = ACTOR_PLACING;
     return entry;
 }
 
@@ -160,7 +161,7 @@ static void who_ends_nobody_is_told_at_once(void **state)
 
     end_class(scene, 'm', &ending);
     assert_int_equal(ending.told, 1);
-    assert_false(other->unwanted);
+    assert_int_equal(other->lifecycle.demand, ACTOR_WANTED);
     tdm__actor_entry_remove(other, TDM_E_ACTOR_DIED, "over");
     assert_int_equal(ending.told, 1);
 }
@@ -173,7 +174,8 @@ static void who_ends_several_is_told_once_with_the_last(void **state)
     struct ending ending = {.told = 0};
 
     end_class(scene, 'm', &ending);
-    assert_true(one->unwanted && two->unwanted);
+    assert_int_equal(one->lifecycle.demand, ACTOR_UNWANTED);
+    assert_int_equal(two->lifecycle.demand, ACTOR_UNWANTED);
     tdm__actor_entry_remove(two, TDM_E_ACTOR_DIED, "over");
     assert_int_equal(ending.told, 0);
     tdm__actor_entry_remove(one, TDM_E_ACTOR_DIED, "over");
@@ -214,7 +216,7 @@ static void nobody_is_told_while_a_place_is_on_its_way_back(void **state)
     entry->record.actor = entry->spec->id;
     entry->record.node = scene->node.record.id;
     end_class(scene, 'm', &ending);
-    tdm__actor_entry_give_place_back(entry);
+    tdm__actor_entry_give_place_back(entry, ACTOR_RESERVES);
     tdm__actor_entry_remove(entry, TDM_E_ACTOR_DIED, "over");
     assert_non_null(scene->node.actors->releases);
     assert_int_equal(ending.told, 0);
@@ -269,21 +271,23 @@ static void only_places_of_its_own_are_grants(void **state)
 
 static void the_list_has_all_in_their_states(void **state)
 {
-    static const char *const texts[] = {"placing",    "waiting", "starting", "alive",
-                                        "restarting", "ending",  "remote"};
+    static const char *const texts[] = {"placing",  "placing", "waiting",    "starting",
+                                        "starting", "alive",   "restarting", "ending",
+                                        "remote",   "remote",  "remote",     "remote"};
+    enum { COUNT = sizeof(texts) / sizeof(texts[0]) };
     struct node_scene *scene = *state;
     struct far_answer answer;
     const tdm_value *rows;
 
-    for (int i = ACTOR_PLACING; i <= ACTOR_REMOTE; i++) {
+    for (int i = ACTOR_PLACING; i <= ACTOR_REMOTE_REFUSED; i++) {
         (void)node_scene_add(scene, (enum actor_state)i);
     }
     far_end_ask(&scene->driver, &answer, "actor.list", "");
     assert_int_equal(far_end_wait(&scene->driver, &answer), TDM_OK);
     rows = far_answer_value(&answer);
-    assert_int_equal(tdm_value_count(rows), 7);
-    for (uint32_t i = 0; i < 7; i++) {
-        const tdm_value *row = tdm_value_at(rows, 6 - i);
+    assert_int_equal(tdm_value_count(rows), COUNT);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        const tdm_value *row = tdm_value_at(rows, COUNT - 1 - i);
 
         assert_string_equal(tdm_value_string(tdm_value_at(row, 2), ""), "tester");
         assert_string_equal(tdm_value_string(tdm_value_at(row, 3), ""), texts[i]);

@@ -54,7 +54,7 @@ static void a_driver_takes_along_what_it_made(void **state)
     tdm__node_peer_closed(&scene->node, &scene->driver.self);
     expect_left(scene, &left, false);
     assert_true(tdm__id_equal(&scene->gone_ids[0], &scene->driver.self.id));
-    assert_int_equal(of_another->state, ACTOR_WAITING);
+    assert_int_equal(of_another->lifecycle.state, ACTOR_WAITING);
 }
 
 /* A tool's or a daemon's connection is not its life, and a worker's end is told by its process.

@@ -102,7 +102,7 @@ static void a_grant_is_told_in_wholes_and_parts(void **state)
     expect_amount(row, 1, "GPU", 1.5, 0);
     expect_amount(row, 2, "licence", 2, 0);
     assert_int_equal(tdm_value_int(tdm_value_at(tdm_value_find(row, "gpus"), 2), 0), 7);
-    entry->state = ACTOR_WAITING;
+    entry->lifecycle.state = ACTOR_WAITING;
 }
 
 /* What it waited for, once, is no cause of its death. */
@@ -113,7 +113,7 @@ static void a_death_has_its_own_words(void **state)
 
     (void)snprintf(entry->waits_for, sizeof(entry->waits_for), "it waits");
     entry->pid = 4711;
-    entry->incarnation = 3;
+    entry->lifecycle.incarnation = 3;
     row = row_of(entry, "signal 9");
     expect_text(row, "state", "DEAD");
     expect_text(row, "death_cause", "signal 9");

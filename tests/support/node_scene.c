@@ -148,9 +148,14 @@ struct tdm__actor_spec *node_scene_spec(struct node_scene *scene, const char *cl
 struct actor_entry *node_scene_add(struct node_scene *scene, enum actor_state state)
 {
     struct actor_entry *entry =
-        tdm__actor_entry_add(&scene->node, node_scene_spec(scene, "tester"), state);
+        tdm__actor_entry_add(&scene->node, node_scene_spec(scene, "tester"));
 
     assert_non_null(entry);
+    entry->lifecycle.state = state;
+    if (tdm__actor_lifecycle_holds_resources(&entry->lifecycle) ||
+        tdm__actor_state_is_remote(state)) {
+        entry->lifecycle.reservation = ACTOR_RESERVES;
+    }
     entry->record.actor = entry->spec->id;
     entry->record.node = scene->node.record.id;
     return entry;
@@ -158,8 +163,10 @@ struct actor_entry *node_scene_add(struct node_scene *scene, enum actor_state st
 
 void node_scene_start(struct actor_entry *entry)
 {
-    tdm__actor_entry_start(entry);
-    assert_int_equal(entry->state, ACTOR_STARTING);
+    entry->lifecycle.state = ACTOR_RESTARTING;
+    entry->lifecycle.reservation = ACTOR_RESERVES;
+    tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_TIMER});
+    assert_int_equal(entry->lifecycle.state, ACTOR_STARTING);
     assert_non_null(entry->worker);
     assert_true(entry->worker->pid > 0);
 }
