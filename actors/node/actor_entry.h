@@ -7,8 +7,9 @@
 #include "actors/node/node.h"
 
 /* Each worker of an actor is an *incarnation*, counted from 0.  The daemon of its node restarts
- * an actor whose worker died; its home, the node of its creator, places it anew when its node
- * is gone.  actor_lifecycle.h has the states, and decides what each event leads to.
+ * an actor whose worker died.  The daemon of the creator's node creates the actor again when
+ * the node where it runs is lost.  actor_lifecycle.h has the states and decides what follows
+ * each event.
  *
  * An entry leaves the table when its worker has been reaped and its place given back; how it
  * ended is remembered for those who ask later. */
@@ -32,7 +33,7 @@ struct actor_entry {
     struct waiter *waiters;
     struct tdm__actor_record record; /* its place; valid from STARTING on */
     char place_name[TDM__NODE_NAME_BYTES];
-    struct tdm__worker_process *worker; /* NULL when there is none */
+    struct tdm__worker_process *worker; /* NULL if the actor has no worker. */
     int64_t started_ms;
     int64_t pid;
     char unix_address[TDM__ADDRESS_BYTES];
@@ -41,7 +42,7 @@ struct actor_entry {
     char waits_for[TDM__ADDRESS_BYTES * 2]; /* WAITING: what it does not get; else "" */
     int64_t lost_since_ms;   /* Since when the store has been without the record. */
     const struct ping *ping; /* The daemon's own ping of the worker; NULL if none is pending. */
-    struct tdm__id home;     /* the node that asked for it; none when that is this one */
+    struct tdm__id home;     /* The creator's node; all zeros if that is this node. */
     struct tdm__timer *timer; /* Reports ACTOR_ON_TIMER; NULL if it was never set. */
 };
 

@@ -90,7 +90,7 @@ static void on_pinged(void *arg, struct tdm__reply *reply)
 {
     struct ping *ping = arg;
     struct actor_entry *entry = find_entry(ping);
-    bool is_current = entry != NULL && entry->ping == ping; /* no other worker since */
+    bool is_current = entry != NULL && entry->ping == ping;
     char text[96];
 
     if (is_current) {

@@ -7,10 +7,10 @@
 #include <stddef.h>
 
 /* A daemon has one entry for each actor that a process of its node created, wherever the actor
- * runs, and for each actor that another daemon started on its node.  This machine decides what
- * happens to an entry: (state, event) to (state, actions).  It has no clock, does no I/O and
- * allocates nothing.  The files actor_*.c translate what happens into events, and carry out the
- * actions.  All of it runs in the thread of the daemon's loop.
+ * runs.  It also has one for each guest: an actor that another daemon started on its node. This
+ * machine decides what happens to an entry: (state, event) to (state, actions).  It has no
+ * clock, does no I/O and allocates nothing.  The files actor_*.c translate what happens into
+ * events, and carry out the actions.  All of it runs in the thread of the daemon's loop.
  *
  * The life of an actor on its creator's node:
  *
@@ -77,7 +77,7 @@ bool tdm__actor_state_is_remote(enum actor_state state)
            state == ACTOR_ENDED_ELSEWHERE;
 }
 
-/* True if a worker exists that nobody has asked to exit. */
+/* True if a worker exists that has not been told to exit. */
 static bool has_active_worker(const struct actor_lifecycle *lifecycle)
 {
     return lifecycle->state == ACTOR_STARTING || lifecycle->state == ACTOR_CONSTRUCTOR_FAILED ||
@@ -329,7 +329,7 @@ static void on_holder_not_found(struct actor_lifecycle *lifecycle,
     }
 }
 
-/* ---- ends that somebody asked for ------------------------------------------------------- */
+/* ---- requested ends --------------------------------------------------------------------- */
 
 static void end_elsewhere(struct actor_lifecycle *lifecycle, struct actor_actions *actions)
 {

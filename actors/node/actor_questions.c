@@ -413,7 +413,7 @@ static void finding_fail(struct finding *finding, tdm_status status, const char 
         tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_HOLDER_NOT_FOUND,
                                                             .status = status,
                                                             .detail = detail});
-    } /* else its creator has left, and it with it */
+    }
     free(finding);
 }
 

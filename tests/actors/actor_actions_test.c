@@ -55,7 +55,7 @@ static void test_reason_of_kill_is_reported_with_end(void **state)
 
     node_scene_start(entry);
     entry->spec->group = scene->driver.self.id;
-    entry->record.grant.gpus_count = 1; /* which other nodes may claim */
+    entry->record.grant.gpus_count = 1; /* Other nodes may claim a GPU. */
     handle(entry, ACTOR_ON_LEASE_ENDING, "its node lost its lease");
     assert_int_equal(entry->lifecycle.state, ACTOR_ENDING);
     entry->record.grant.gpus_count = 0;

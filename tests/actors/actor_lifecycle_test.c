@@ -68,7 +68,7 @@ static void try_reservation(struct actor_exploration *exploration, struct lifecy
     for (uint32_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
         try_status(exploration, world, ACTOR_ON_NOT_RESERVED, refusals[i]);
     }
-    world.is_owed = 1; /* also when the reply is lost */
+    world.is_owed = 1; /* The daemon must release it even if the reply is lost. */
     try_status(exploration, world, ACTOR_ON_NOT_RESERVED, TDM_E_TIMEOUT);
     world.place = HERE;
     if (!was_held) {
@@ -321,7 +321,7 @@ static void check_state(struct actor_exploration *exploration,
         NO_RESOURCES);
 }
 
-/* Lets everybody do at once what is asked of them, except that the worker must be killed. */
+/* Lets each party do at once what the machine asked for, but the worker only ends if killed. */
 static void lead_on(struct actor_exploration *exploration, struct lifecycle_world *world)
 {
     struct actor_event event = {.kind = ACTOR_ON_NODE_SEEN};

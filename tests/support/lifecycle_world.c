@@ -142,7 +142,7 @@ static void release(struct actor_exploration *exploration, struct lifecycle_worl
 }
 
 /* What a lost node leaves behind while this daemon stops, too, is removed by other daemons. */
-static bool is_held_by_nobody(const struct lifecycle_world *world)
+static bool is_leaked(const struct lifecycle_world *world)
 {
     return world->place != NOWHERE && world->releasing == 0 &&
            !(world->place == ELSEWHERE && (world->guest == RUNNING || world->is_stopping));
@@ -151,7 +151,7 @@ static bool is_held_by_nobody(const struct lifecycle_world *world)
 static void report_end(struct actor_exploration *exploration, struct lifecycle_world *world)
 {
     lifecycle_world_check(exploration, world->ends_count++ == 0, REPORTED_TWICE);
-    lifecycle_world_check(exploration, !is_held_by_nobody(world), NOT_RELEASED);
+    lifecycle_world_check(exploration, !is_leaked(world), NOT_RELEASED);
     lifecycle_world_check(exploration,
                           world->worker == NO_WORKER && !world->is_reserving &&
                               !world->is_finding && !world->is_starting && !world->is_ending,

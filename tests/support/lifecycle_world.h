@@ -75,12 +75,12 @@ struct lifecycle_world {
     uint8_t is_leaving;   /* The worker was asked to exit, or exits by itself. */
     uint8_t has_timer;
     uint8_t is_reserving;
-    uint8_t place;     /* enum place: what the store holds for the actor. */
+    uint8_t place;     /* Where the store holds resources: enum place. */
     uint8_t is_owed;   /* This daemon has to release what the store holds. */
     uint8_t releasing; /* Releases under way. */
     uint8_t is_finding;
     uint8_t is_rewriting;
-    uint8_t guest;       /* enum guest: the actor on the other node. */
+    uint8_t guest;       /* State of the actor on the other node: enum guest. */
     uint8_t is_starting; /* The other daemon owes a reply to the start. */
     uint8_t is_ending;   /* The other daemon owes a reply to the end. */
     uint8_t is_reported; /* The other daemon's report of the end is under way. */
