@@ -78,11 +78,10 @@ def bootstrap():
 
 
 # ---- frames ---------------------------------------------------------------------------------
-VERSION = 3  # TDM__PROTOCOL_VERSION
 
 
 def frame(kind, call_id, method=b"", payload=b"", **fields):
-    return struct.pack("<IBBBBIIQ16siIQQQ", 0x4d445446, VERSION, kind, 0, len(method),
+    return struct.pack("<IBBBBIIQ16siIQQQ", 0x4d445446, 0, kind, 0, len(method),
                        fields.get("flags", 0), 72 + len(method) + len(payload), call_id,
                        ID if kind == CALL else bytes(16), fields.get("status", 0), 0,
                        (1 << 64) - 1, fields.get("sequence", 0),
@@ -90,7 +89,8 @@ def frame(kind, call_id, method=b"", payload=b"", **fields):
 
 
 def hello(role):
-    return struct.pack("<8sBB6xQ16s16s32s64s", b"TDMRPC" + bytes([VERSION, 0]), role, 2, 7, ID, ID, bytes(32), b"stranger")
+    """A hello with version 0, for which the fuzz target puts the version of its build."""
+    return struct.pack("<8sBB6xQ16s16s32s64s", b"TDMRPC", role, 2, 7, ID, ID, bytes(32), b"stranger")
 
 
 def seeds():
@@ -115,6 +115,10 @@ def seeds():
                        ("handle", handle()), ("held", handle(Packed(ext(2, reference()))))):
         yield "reference", name, b"\x00" + body
     yield "reference", "inside", b"\x01" + pack([Packed(ext(2, reference())), {"k": Packed(ext(3, handle()))}])
+    yield "message", "update_member", pack([ID, 1])
+    yield "message", "version_ask", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [], 0, 0, 0,
+                                          False])
+    yield "message", "version_reply", pack([1, 2, 3, 1, True, 5, 6])
     yield "value", "all", pack([None, True, -1, 1 << 40, 1.5, "text", b"bytes", {"k": [1]}, Packed(ext(2, b"r")),
                                 Packed(ext(3, b"h"))])
     yield "value", "array", pack([Packed(ndarray(1, [2], bytes(8))), Packed(ndarray(1, [0], b"", 3))])

@@ -5,6 +5,7 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <stdbool.h>
@@ -12,84 +13,72 @@
 #include <string.h>
 #include <time.h>
 
-enum { ATTEMPT_MS = 2000, PAUSE_MS = 20, REQUEST_VALUES = 16 };
+enum { ATTEMPT_MS = 2000, PAUSE_MS = 20 };
 
 /* ---- a request as a value --------------------------------------------------------------- */
 
-static void write_member(tdm_writer *writer, const struct tdm__member *member)
+static struct tdm__update_member_message member_to_message(const struct tdm__member *member)
 {
-    tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, member->actor.bytes, sizeof(member->actor.bytes));
-    tdm_write_uint(writer, member->incarnation);
+    return (struct tdm__update_member_message){member->actor, member->incarnation};
 }
 
-static void write_members(tdm_writer *writer, const struct tdm__member *members, uint32_t count)
+static struct tdm__member member_of_message(const struct tdm__update_member_message *message)
 {
-    tdm_write_array(writer, count);
-    for (uint32_t i = 0; i < count; i++) {
-        write_member(writer, &members[i]);
-    }
+    return (struct tdm__member){message->actor, message->incarnation};
 }
 
-static void write_request(tdm_writer *writer, const char *model,
-                          const struct tdm__version_request *request)
+static void get_member(const void *members, uint32_t index, void *item_out)
 {
-    tdm_write_array(writer, REQUEST_VALUES);
-    tdm_write_string(writer, model);
-    tdm_write_uint(writer, (uint64_t)request->kind);
-    tdm_write_bytes(writer, request->update.bytes, sizeof(request->update.bytes));
-    tdm_write_uint(writer, request->base);
-    tdm_write_uint(writer, request->version_floor);
-    write_member(writer, &request->source);
-    write_members(writer, request->members, request->members_count);
-    write_member(writer, &request->member);
-    tdm_write_uint(writer, request->hash.high);
-    tdm_write_uint(writer, request->hash.low);
-    tdm_write_uint(writer, (uint64_t)request->proposal);
-    write_members(writer, request->dead, request->dead_count);
-    tdm_write_uint(writer, request->version);
-    tdm_write_uint(writer, request->epoch);
-    tdm_write_uint(writer, request->update_version);
-    tdm_write_bool(writer, request->settled);
+    struct tdm__update_member_message *item = item_out;
+
+    *item = member_to_message(&((const struct tdm__member *)members)[index]);
 }
 
-static tdm_status read_id(const tdm_value *value, struct tdm__id *id)
+static tdm_status write_request(tdm_writer *writer, const char *model,
+                                const struct tdm__version_request *request)
 {
-    struct tdm_bytes bytes = tdm_value_bytes(value);
+    const struct tdm__version_ask_message message = {
+        .model = model,
+        .kind = (uint32_t)request->kind,
+        .update = request->update,
+        .base = request->base,
+        .version_floor = request->version_floor,
+        .source = member_to_message(&request->source),
+        .members = {.count = request->members_count,
+                    .get = get_member,
+                    .arg = request->members},
+        .member = member_to_message(&request->member),
+        .hash_high = request->hash.high,
+        .hash_low = request->hash.low,
+        .proposal = (uint32_t)request->proposal,
+        .dead = {.count = request->dead_count, .get = get_member, .arg = request->dead},
+        .version = request->version,
+        .epoch = request->epoch,
+        .update_version = request->update_version,
+        .settled = request->settled};
 
-    if (bytes.size_bytes != sizeof(id->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, not %zu", bytes.size_bytes,
-                         sizeof(id->bytes));
-    }
-    memcpy(id->bytes, bytes.data, sizeof(id->bytes));
-    return TDM_OK;
-}
-
-static tdm_status read_member(const tdm_value *value, struct tdm__member *member)
-{
-    TDM_TRY(read_id(tdm_value_at(value, 0), &member->actor));
-    member->incarnation = tdm_value_uint(tdm_value_at(value, 1), 0);
-    return TDM_OK;
+    return tdm__version_ask_encode(&message, writer);
 }
 
 /* The caller frees `*members_out`, also on failure. */
-static tdm_status read_members(const tdm_value *value, struct tdm__member **members_out,
-                               uint32_t *count_out)
+static tdm_status read_members(const struct tdm__message_list *list,
+                               struct tdm__member **members_out, uint32_t *count_out)
 {
-    uint32_t count = tdm_value_count(value);
-
-    if (count > TDM__UPDATE_MEMBERS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%u members of an update, at most %d", count,
+    if (list->count > TDM__UPDATE_MEMBERS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u members of an update, at most %d", list->count,
                          (int)TDM__UPDATE_MEMBERS_MAX);
     }
-    *members_out = calloc(count + 1, sizeof(**members_out));
+    *members_out = calloc(list->count + 1, sizeof(**members_out));
     if (*members_out == NULL) {
-        return tdm__fail(TDM_E_NOMEM, "%u members", count);
+        return tdm__fail(TDM_E_NOMEM, "%u members", list->count);
     }
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(read_member(tdm_value_at(value, i), &(*members_out)[i]));
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct tdm__update_member_message item;
+
+        tdm__message_list_read(list, i, &item, sizeof(item));
+        (*members_out)[i] = member_of_message(&item);
     }
-    *count_out = count;
+    *count_out = list->count;
     return TDM_OK;
 }
 
@@ -101,34 +90,32 @@ struct asked {
     struct tdm__member *dead;    /* owned */
 };
 
-static tdm_status read_request(const tdm_value *value, struct asked *asked)
+static tdm_status read_request(struct tdm__incoming *incoming, struct asked *asked)
 {
     struct tdm__version_request *request = &asked->request;
-    uint64_t kind = tdm_value_uint(tdm_value_at(value, 1), UINT64_MAX);
-    uint64_t proposal = tdm_value_uint(tdm_value_at(value, 10), UINT64_MAX);
+    struct tdm__version_ask_message message;
 
-    asked->model = tdm_value_string(tdm_value_at(value, 0), "");
-    if (tdm_value_count(value) != REQUEST_VALUES || kind > TDM__VERSION_RESTORE ||
-        proposal > TDM__UPDATE_ABORTED) {
-        return tdm__fail(TDM_E_PROTOCOL, "version.ask with %u values, kind %llu, proposal %llu",
-                         tdm_value_count(value), (unsigned long long)kind,
-                         (unsigned long long)proposal);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__version_ask_table(), &message));
+    if (message.kind > TDM__VERSION_RESTORE || message.proposal > TDM__UPDATE_ABORTED) {
+        return tdm__fail(TDM_E_PROTOCOL, "version.ask of kind %u, proposal %u", message.kind,
+                         message.proposal);
     }
-    request->kind = (enum tdm__version_request_kind)kind;
-    request->proposal = (enum tdm__update_outcome)proposal;
-    TDM_TRY(read_id(tdm_value_at(value, 2), &request->update));
-    request->base = tdm_value_uint(tdm_value_at(value, 3), 0);
-    request->version_floor = tdm_value_uint(tdm_value_at(value, 4), 0);
-    TDM_TRY(read_member(tdm_value_at(value, 5), &request->source));
-    TDM_TRY(read_members(tdm_value_at(value, 6), &asked->members, &request->members_count));
-    TDM_TRY(read_member(tdm_value_at(value, 7), &request->member));
-    request->hash.high = tdm_value_uint(tdm_value_at(value, 8), 0);
-    request->hash.low = tdm_value_uint(tdm_value_at(value, 9), 0);
-    TDM_TRY(read_members(tdm_value_at(value, 11), &asked->dead, &request->dead_count));
-    request->version = tdm_value_uint(tdm_value_at(value, 12), 0);
-    request->epoch = tdm_value_uint(tdm_value_at(value, 13), 0);
-    request->update_version = tdm_value_uint(tdm_value_at(value, 14), 0);
-    request->settled = tdm_value_bool(tdm_value_at(value, 15), 0) != 0;
+    asked->model = message.model;
+    *request = (struct tdm__version_request){
+        .kind = (enum tdm__version_request_kind)message.kind,
+        .update = message.update,
+        .base = message.base,
+        .version_floor = message.version_floor,
+        .source = member_of_message(&message.source),
+        .member = member_of_message(&message.member),
+        .hash = {.high = message.hash_high, .low = message.hash_low},
+        .proposal = (enum tdm__update_outcome)message.proposal,
+        .version = message.version,
+        .epoch = message.epoch,
+        .update_version = message.update_version,
+        .settled = message.settled};
+    TDM_TRY(read_members(&message.members, &asked->members, &request->members_count));
+    TDM_TRY(read_members(&message.dead, &asked->dead, &request->dead_count));
     request->members = asked->members;
     request->dead = asked->dead;
     return TDM_OK;
@@ -164,13 +151,19 @@ static void on_record(void *arg, tdm_status status, const char *detail,
     if (status != TDM_OK) {
         tdm__incoming_fail(question->incoming, status, detail);
     } else {
+        struct tdm__version_reply_message reply;
         struct tdm__update_past update;
 
         tdm__step("daemon.version_stored");
         update = find_update(record, &question->update);
-        tdm__incoming_reply_pack(question->incoming, "uuuu?uu", record->version, update.epoch,
-                                 update.version, (uint64_t)update.outcome, record->lost ? 1 : 0,
-                                 record->hash.high, record->hash.low);
+        reply = (struct tdm__version_reply_message){.version = record->version,
+                                                    .epoch = update.epoch,
+                                                    .update_version = update.version,
+                                                    .outcome = (uint32_t)update.outcome,
+                                                    .lost = record->lost,
+                                                    .hash_high = record->hash.high,
+                                                    .hash_low = record->hash.low};
+        tdm__incoming_reply_message(question->incoming, tdm__version_reply_table(), &reply);
     }
     free(question);
 }
@@ -197,17 +190,13 @@ static tdm_status ask_store(struct tdm__versions *versions, struct tdm__incoming
 static void serve(void *self, struct tdm__incoming *incoming)
 {
     struct asked asked = {.model = NULL};
-    const tdm_value *value;
     tdm_status status;
 
     if (strcmp(tdm__incoming_method(incoming), "version.ask") != 0) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, tdm__incoming_method(incoming));
         return;
     }
-    status = tdm__incoming_value(incoming, &value);
-    if (status == TDM_OK) {
-        status = read_request(value, &asked);
-    }
+    status = read_request(incoming, &asked);
     if (status == TDM_OK) {
         status = ask_store(self, incoming, &asked);
     }
@@ -240,14 +229,16 @@ tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store
 
 static tdm_status read_answer(const tdm_value *value, struct tdm__version_answer *answer)
 {
-    uint64_t outcome;
-    int lost;
+    struct tdm__version_reply_message reply;
 
-    TDM_TRY(tdm_unpack(value, "uuuu?uu", &answer->version, &answer->epoch,
-                       &answer->update_version, &outcome, &lost, &answer->hash.high,
-                       &answer->hash.low));
-    answer->outcome = (enum tdm__update_outcome)outcome;
-    answer->lost = lost != 0;
+    TDM_TRY(tdm__version_reply_decode(value, &reply));
+    *answer =
+        (struct tdm__version_answer){.version = reply.version,
+                                     .epoch = reply.epoch,
+                                     .update_version = reply.update_version,
+                                     .outcome = (enum tdm__update_outcome)reply.outcome,
+                                     .lost = reply.lost,
+                                     .hash = {.high = reply.hash_high, .low = reply.hash_low}};
     return TDM_OK;
 }
 
@@ -282,8 +273,7 @@ tdm_status tdm__version_call(tdm_runtime *runtime, const char *model,
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    write_request(writer, model, request);
-    status = tdm_writer_status(writer);
+    status = write_request(writer, model, request);
     if (status == TDM_OK) {
         do {
             status = tdm__runtime_ask(runtime, "version.ask", tdm_writer_bytes(writer),

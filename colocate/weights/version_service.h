@@ -10,13 +10,7 @@
 
 /* Workers and drivers have no connection to the store: their daemon asks for them.
  *
- *   method       arguments                                        reply
- *   version.ask  model s, kind u, update b, base u, floor u,      version u, epoch u,
- *                source, [member …], member, hash high u, low u,  version of the update u,
- *                proposal u, [dead …], version u, epoch u,        its outcome u, lost ?,
- *                version of the update u, settled ?               hash high u, low u
- *
- * A member is (actor b, incarnation u). */
+ * The method is version.ask; runtime/messages/weights.def declares its request and reply. */
 extern const struct tdm__service_ops tdm__version_service;
 
 tdm_status tdm__version_service_create(struct tdm__loop *loop, struct tdm__store *store,

@@ -10,6 +10,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/protocol.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
@@ -25,23 +26,38 @@
 
 enum { ROLE_CLIENT = 1, ROLE_SERVER = 2, NONCE_BYTES = 32 };
 
-/* Every hello of every version begins with these 8 bytes: the last but one is the version. */
-static const char hello_magic[8] = {'T', 'D', 'M', 'R', 'P', 'C', TDM__PROTOCOL_VERSION, 0};
-enum { VERSION_AT = 6 };
+/* Every hello begins with this.  Two bytes follow that held a version's number in builds whose
+ * developers raised it by hand; they are 0 now, and the version is the hash of protocol.h. */
+static const char hello_magic[6] = {'T', 'D', 'M', 'R', 'P', 'C'};
 
+#define HELLO_FIELDS(FIELD)                                                                    \
+    FIELD(char, magic, [6])                                                                    \
+    FIELD(uint16_t, old_version, ) /* 0 */                                                     \
+    FIELD(uint8_t, role, )                                                                     \
+    FIELD(uint8_t, kind, )                                                                     \
+    FIELD(uint8_t, reserved, [2]) /* 0 */                                                      \
+    FIELD(uint32_t, version, )                                                                 \
+    FIELD(uint64_t, pid, )                                                                     \
+    FIELD(uint8_t, id, [16])                                                                   \
+    FIELD(uint8_t, node, [16])                                                                 \
+    FIELD(uint8_t, nonce, [32])                                                                \
+    FIELD(char, name, [64])
+
+#define FIELD_MEMBER(type, name, array) type name array;
 struct wire_hello {
-    char magic[8];
-    uint8_t role;
-    uint8_t kind;
-    uint8_t reserved[6]; /* 0 */
-    uint64_t pid;
-    uint8_t id[16];
-    uint8_t node[16];
-    uint8_t nonce[NONCE_BYTES];
-    char name[64];
+    HELLO_FIELDS(FIELD_MEMBER)
 };
 
+#define FIELD_TEXT(type, name, array) #type " " #name #array ";"
+const char tdm__hello_layout[] = HELLO_FIELDS(FIELD_TEXT);
+
+/* What can be judged before the rest of the hello has arrived. */
+enum { VERSION_END = 16 };
+
+_Static_assert(offsetof(struct wire_hello, version) + sizeof(uint32_t) == VERSION_END,
+               "wire format");
 _Static_assert(sizeof(struct wire_hello) == HELLO_BYTES, "no padding");
+_Static_assert(sizeof(((struct wire_hello *)NULL)->nonce) == NONCE_BYTES, "wire format");
 _Static_assert(offsetof(struct wire_hello, pid) == 16, "wire format");
 _Static_assert(sizeof(((struct tdm__identity *)NULL)->name) == 64, "wire format");
 
@@ -57,6 +73,7 @@ static tdm_status make_hello(struct tdm__conn *conn)
     const struct tdm__identity *self = &conn->rpc->self;
     struct wire_hello wire = {.role = role_of(conn),
                               .kind = (uint8_t)self->kind,
+                              .version = htole32(tdm__protocol_version()),
                               .pid = htole64((uint64_t)self->pid)};
 
     memcpy(wire.magic, hello_magic, sizeof(wire.magic));
@@ -84,23 +101,31 @@ static bool name_is_valid(const char name[64])
 
 static bool is_of_another_version(const struct handshake *handshake)
 {
-    return memcmp(handshake->input, hello_magic, VERSION_AT) == 0 &&
-           handshake->input[VERSION_AT] != (uint8_t)hello_magic[VERSION_AT];
+    struct wire_hello wire;
+
+    memcpy(&wire, handshake->input, sizeof(wire));
+    return memcmp(wire.magic, hello_magic, sizeof(hello_magic)) == 0 &&
+           (wire.old_version != 0 || le32toh(wire.version) != tdm__protocol_version());
 }
 
 /* As soon as it is there: a peer of another version may send no more than its hello. */
 static tdm_status check_magic(const struct tdm__conn *conn)
 {
     const struct handshake *handshake = conn->handshake;
+    struct wire_hello wire;
+    char theirs[16];
 
+    memcpy(&wire, handshake->input, sizeof(wire));
     if (is_of_another_version(handshake)) {
+        (void)snprintf(theirs, sizeof(theirs), wire.old_version != 0 ? "%u" : "%08x",
+                       wire.old_version != 0 ? le16toh(wire.old_version)
+                                             : le32toh(wire.version));
         return tdm__fail(TDM_E_PROTOCOL,
-                         "%s speaks version %u of the protocol, this process version %u: "
+                         "%s speaks version %s of the protocol, this process version %08x: "
                          "install the same Tandem for both",
-                         conn->label, handshake->input[VERSION_AT],
-                         (unsigned)hello_magic[VERSION_AT]);
+                         conn->label, theirs, tdm__protocol_version());
     }
-    if (memcmp(handshake->input, hello_magic, sizeof(hello_magic)) != 0) {
+    if (memcmp(wire.magic, hello_magic, sizeof(hello_magic)) != 0) {
         return tdm__fail(TDM_E_PROTOCOL, "%s does not speak Tandem's protocol", conn->label);
     }
     return TDM_OK;
@@ -108,7 +133,7 @@ static tdm_status check_magic(const struct tdm__conn *conn)
 
 static tdm_status read_hello(struct tdm__conn *conn, struct tdm__identity *peer_out)
 {
-    static const uint8_t zero[6];
+    static const uint8_t zero[2];
     struct wire_hello wire;
 
     memcpy(&conn->handshake->theirs, conn->handshake->input, HELLO_BYTES);
@@ -264,7 +289,7 @@ tdm_status tdm__handshake_step(struct tdm__conn *conn)
                          conn->label);
     }
     handshake->input_bytes += (uint32_t)received;
-    if (handshake->input_bytes >= sizeof(hello_magic)) {
+    if (handshake->input_bytes >= VERSION_END) {
         TDM_TRY(check_peer_version(conn));
     }
     if (handshake->input_bytes < handshake->wanted_bytes) {

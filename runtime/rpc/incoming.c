@@ -3,6 +3,7 @@
 #include "runtime/assert.h"
 #include "runtime/error.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/wire/message.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -144,6 +145,16 @@ tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *form
     status = tdm_unpack_va(value, format, args);
     va_end(args);
     return tdm__wrap(status, "%s", incoming->method);
+}
+
+tdm_status tdm__incoming_decode(struct tdm__incoming *incoming,
+                                const struct tdm__message *message, void *structure_out)
+{
+    const tdm_value *value;
+
+    TDM_TRY(tdm__incoming_value(incoming, &value));
+    return tdm__wrap(tdm__message_decode(message, value, structure_out), "%s",
+                     incoming->method);
 }
 
 int tdm__incoming_take_fd(struct tdm__incoming *incoming, uint32_t index)
@@ -316,6 +327,23 @@ void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format
     va_end(args);
     if (status != TDM_OK) {
         tdm__incoming_fail(incoming, status, tdm_error_detail());
+        return;
+    }
+    tdm__incoming_reply(incoming, tdm_writer_bytes(conn->rpc->writer), NULL, 0);
+}
+
+void tdm__incoming_reply_message(struct tdm__incoming *incoming,
+                                 const struct tdm__message *message, const void *structure)
+{
+    struct tdm__conn *conn = incoming->conn;
+
+    if (conn->state == CONN_ENDED) {
+        release(incoming);
+        return;
+    }
+    tdm_writer_clear(conn->rpc->writer);
+    if (tdm__message_encode(message, structure, conn->rpc->writer) != TDM_OK) {
+        tdm__incoming_fail(incoming, tdm_writer_status(conn->rpc->writer), tdm_error_detail());
         return;
     }
     tdm__incoming_reply(incoming, tdm_writer_bytes(conn->rpc->writer), NULL, 0);

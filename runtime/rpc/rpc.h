@@ -23,6 +23,7 @@
 
 struct tdm__rpc;
 struct tdm__conn;
+struct tdm__message;
 
 enum { TDM__TOKEN_BYTES = 32, TDM__RPC_FDS_MAX = 8, TDM__RPC_NAME_BYTES_MAX = 63 };
 /* Larger frames are refused by the sender (TDM_E_LIMIT) and drop the connection at the
@@ -79,6 +80,10 @@ struct tdm_bytes tdm__incoming_packed(const struct tdm__incoming *incoming);
 /* Parsed on first use; TDM_E_PROTOCOL if the payload is no value. */
 tdm_status tdm__incoming_value(struct tdm__incoming *incoming, const tdm_value **value_out);
 tdm_status tdm__incoming_unpack(struct tdm__incoming *incoming, const char *format, ...);
+/* Decodes the arguments as a message (runtime/messages) into its structure, whose strings,
+ * bytes and lists are valid until the call is answered.  Errors name the method. */
+tdm_status tdm__incoming_decode(struct tdm__incoming *incoming,
+                                const struct tdm__message *message, void *structure_out);
 /* {NULL, 0} if there is none. */
 struct tdm_bytes tdm__incoming_tail(const struct tdm__incoming *incoming);
 /* If the next call that begins to arrive has a tail of so many bytes, they are read to `place`;
@@ -126,6 +131,9 @@ tdm_status tdm__incoming_item(struct tdm__incoming *incoming, uint64_t index,
 void tdm__incoming_reply(struct tdm__incoming *incoming, struct tdm_bytes packed,
                          const int *fds, uint32_t fds_count);
 void tdm__incoming_reply_pack(struct tdm__incoming *incoming, const char *format, ...);
+/* Replies with a message (runtime/messages) that is encoded from its structure. */
+void tdm__incoming_reply_message(struct tdm__incoming *incoming,
+                                 const struct tdm__message *message, const void *structure);
 /* The status and its text travel to the caller. */
 void tdm__incoming_fail(struct tdm__incoming *incoming, tdm_status status, const char *detail);
 

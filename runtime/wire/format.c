@@ -335,25 +335,6 @@ tdm_status tdm__fill_holes(tdm_writer *filled, struct tdm_bytes packed,
 
 /* ---- unpacking -------------------------------------------------------------------------- */
 
-static const char *kind_text(const tdm_value *value)
-{
-    static const char *const texts[] = {
-        [TDM_NIL] = "nil",
-        [TDM_BOOL] = "a bool",
-        [TDM_INT] = "an integer",
-        [TDM_DOUBLE] = "a double",
-        [TDM_STRING] = "a string",
-        [TDM_BYTES] = "bytes",
-        [TDM_ARRAY] = "an array",
-        [TDM_MAP] = "a map",
-        [TDM_NDARRAY] = "an ndarray",
-        [TDM_REFERENCE] = "a reference",
-        [TDM_HANDLE] = "an actor's handle",
-    };
-
-    return value != NULL ? texts[value->kind] : "nothing";
-}
-
 /* The letters of an array, one level deep: "(is(…)b)". */
 static const char *shape_text(const tdm_value *array, char text[SHAPE_BYTES])
 {
@@ -452,7 +433,7 @@ static tdm_status mismatch(const char *where, char letter, const tdm_value *valu
     }
     return tdm__fail(TDM_E_TYPE, "%swanted %s, got %s", where,
                      letter == 'i' || letter == 'u' ? "an integer" : wanted_text(letter),
-                     kind_text(value));
+                     tdm__value_kind_text(value));
 }
 
 /* Checks `array` against the group that starts at `format`; `where` is "argument 2: " or "". */

@@ -9,25 +9,40 @@
 #include <string.h>
 
 enum { MAGIC = 0x4d445446 }; /* "FTDM" */
-enum { FLAG_WANTS_ITEMS = 1, FLAG_CHILDREN = 2, FLAGS = 3 };
+#define FLAGS_OF_FRAMES(FLAG)                                                                  \
+    FLAG(WANTS_ITEMS, 1)                                                                       \
+    FLAG(CHILDREN, 2)
+#define FLAG_CONSTANT(name, number) FLAG_##name = (number),
+enum { FLAGS_OF_FRAMES(FLAG_CONSTANT) FLAGS = 3 };
 
+/* The connection's handshake has compared the versions of both ends, so that a header needs
+ * none. */
+#define HEADER_FIELDS(FIELD)                                                                   \
+    FIELD(uint32_t, magic, )                                                                   \
+    FIELD(uint8_t, reserved, ) /* 0 */                                                         \
+    FIELD(uint8_t, kind, )                                                                     \
+    FIELD(uint8_t, fds_count, )                                                                \
+    FIELD(uint8_t, method_bytes, )                                                             \
+    FIELD(uint16_t, flags, )                                                                   \
+    FIELD(uint16_t, head_bytes, ) /* the payload's where there is a tail, else 0 */            \
+    FIELD(uint32_t, total_bytes, )                                                             \
+    FIELD(uint64_t, call_id, )                                                                 \
+    FIELD(uint8_t, target, [16])                                                               \
+    FIELD(uint32_t, status, ) /* of a call: its group */                                       \
+    FIELD(uint32_t, cpu, )                                                                     \
+    FIELD(uint64_t, left_ms, )                                                                 \
+    FIELD(uint64_t, sequence, )                                                                \
+    FIELD(uint64_t, acknowledged, )
+
+#define FIELD_MEMBER(type, name, array) type name array;
 struct wire_header {
-    uint32_t magic;
-    uint8_t version;
-    uint8_t kind;
-    uint8_t fds_count;
-    uint8_t method_bytes;
-    uint16_t flags;
-    uint16_t head_bytes; /* the payload's where there is a tail, else 0 */
-    uint32_t total_bytes;
-    uint64_t call_id;
-    uint8_t target[16];
-    uint32_t status; /* of a call: its group */
-    uint32_t cpu;
-    uint64_t left_ms;
-    uint64_t sequence;
-    uint64_t acknowledged;
+    HEADER_FIELDS(FIELD_MEMBER)
 };
+
+#define FIELD_TEXT(type, name, array) #type " " #name #array ";"
+#define NUMBER_TEXT(name, number)     #name "=" #number ";"
+const char tdm__frame_layout[] =
+    HEADER_FIELDS(FIELD_TEXT) TDM__FRAME_KINDS(NUMBER_TEXT) FLAGS_OF_FRAMES(NUMBER_TEXT);
 
 _Static_assert(sizeof(struct wire_header) == TDM__FRAME_HEADER_BYTES, "no padding");
 _Static_assert(offsetof(struct wire_header, total_bytes) == 12, "wire format");
@@ -46,7 +61,6 @@ void tdm__frame_encode(const struct tdm__frame *frame,
         (frame->wants_items ? FLAG_WANTS_ITEMS : 0) | (frame->children ? FLAG_CHILDREN : 0);
     struct wire_header wire = {
         .magic = htole32(MAGIC),
-        .version = TDM__PROTOCOL_VERSION,
         .kind = (uint8_t)frame->kind,
         .fds_count = (uint8_t)frame->fds_count,
         .method_bytes = (uint8_t)frame->method_bytes,
@@ -159,11 +173,8 @@ tdm_status tdm__frame_decode(const uint8_t header[TDM__FRAME_HEADER_BYTES],
     if (le32toh(wire.magic) != MAGIC) {
         return wrong("magic", le32toh(wire.magic));
     }
-    if (wire.version != TDM__PROTOCOL_VERSION) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "frame header: version %u, this process speaks %d: install the same "
-                         "Tandem for both",
-                         wire.version, TDM__PROTOCOL_VERSION);
+    if (wire.reserved != 0) {
+        return wrong("reserved byte", wire.reserved);
     }
     if ((le16toh(wire.flags) & ~(uint32_t)FLAGS) != 0) {
         return wrong("flags", le16toh(wire.flags));

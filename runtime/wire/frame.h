@@ -7,10 +7,9 @@
 
 #include <stddef.h>
 
-/* Of all that processes say to each other: hellos, frames, and what the calls between daemons,
- * drivers and workers carry.  Raised with every change of those; see docs/protocols/calls.md.
- */
-enum { TDM__PROTOCOL_VERSION = 3 };
+/* Text of the fields, kinds and flags of a frame's header.  It is a part of the protocol's
+ * version (runtime/rpc/protocol.h). */
+extern const char tdm__frame_layout[];
 
 /* A frame is the header, the method's name (calls only, no NUL), the payload, and a tail (calls
  * only).  File descriptors travel with its first byte.  All numbers are little-endian. */
@@ -33,13 +32,14 @@ enum { TDM__FRAME_HEAD_BYTES_MAX = 65535 };
  * ITEM: one more item of a stream, before the reply that ends it.
  *
  * CREDIT: the caller has taken `sequence` items of the stream so far. */
-enum tdm__frame_kind {
-    TDM__FRAME_CALL = 1,
-    TDM__FRAME_REPLY = 2,
-    TDM__FRAME_CANCEL = 3,
-    TDM__FRAME_ITEM = 4,
-    TDM__FRAME_CREDIT = 5
-};
+#define TDM__FRAME_KINDS(KIND)                                                                 \
+    KIND(CALL, 1)                                                                              \
+    KIND(REPLY, 2)                                                                             \
+    KIND(CANCEL, 3)                                                                            \
+    KIND(ITEM, 4)                                                                              \
+    KIND(CREDIT, 5)
+#define TDM__FRAME_KIND(name, number) TDM__FRAME_##name = (number),
+enum tdm__frame_kind { TDM__FRAME_KINDS(TDM__FRAME_KIND) };
 
 struct tdm__frame {
     enum tdm__frame_kind kind;

@@ -15,6 +15,25 @@ enum tdm_value_kind tdm_value_kind_of(const tdm_value *value)
     return value != NULL ? value->kind : TDM_NIL;
 }
 
+const char *tdm__value_kind_text(const tdm_value *value)
+{
+    static const char *const texts[] = {
+        [TDM_NIL] = "nil",
+        [TDM_BOOL] = "a bool",
+        [TDM_INT] = "an integer",
+        [TDM_DOUBLE] = "a double",
+        [TDM_STRING] = "a string",
+        [TDM_BYTES] = "bytes",
+        [TDM_ARRAY] = "an array",
+        [TDM_MAP] = "a map",
+        [TDM_NDARRAY] = "an ndarray",
+        [TDM_REFERENCE] = "a reference",
+        [TDM_HANDLE] = "an actor's handle",
+    };
+
+    return value != NULL ? texts[value->kind] : "nothing";
+}
+
 uint32_t tdm_value_count(const tdm_value *value)
 {
     return is_a(value, TDM_ARRAY) || is_a(value, TDM_MAP) ? value->count : 0;

@@ -25,6 +25,8 @@ struct tdm_value {
 
 bool tdm__value_fits_int(const tdm_value *value);
 bool tdm__value_fits_uint(const tdm_value *value);
+/* The kind of the value in words for errors, such as "a string"; "nothing" for NULL. */
+const char *tdm__value_kind_text(const tdm_value *value);
 
 /* ---- extensions ------------------------------------------------------------------------- */
 

@@ -3,8 +3,11 @@
 #include "runtime/assert.h"
 #include "runtime/clock.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/protocol.h"
 #include "tests/fuzz/fuzz.h"
 
+#include <endian.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { ROUNDS_MAX = 20 };
@@ -14,6 +17,25 @@ static void serve(void *arg, struct tdm__incoming *incoming)
     (void)arg;
     (void)incoming;
     TDM_ASSERT(false); /* nobody has proved anything */
+}
+
+/* Sends the input.  A version of 0 in its hello stands for the version of this build, which the
+ * inputs cannot know. */
+static bool send_input(int fd, const uint8_t *data, size_t size)
+{
+    enum { VERSION_AT = 12 };
+    uint32_t version = htole32(tdm__protocol_version());
+    uint8_t hello[HELLO_BYTES];
+    size_t hello_bytes = size < sizeof(hello) ? size : sizeof(hello);
+    static const uint8_t zero[sizeof(version)];
+
+    memcpy(hello, data, hello_bytes);
+    if (hello_bytes == sizeof(hello) &&
+        memcmp(hello + VERSION_AT, zero, sizeof(version)) == 0) {
+        memcpy(hello + VERSION_AT, &version, sizeof(version));
+    }
+    return write(fd, hello, hello_bytes) == (ssize_t)hello_bytes &&
+           write(fd, data + hello_bytes, size - hello_bytes) == (ssize_t)(size - hello_bytes);
 }
 
 /* The first byte says which side is played. */
@@ -36,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tdm__rpc_serve(rpc, serve, NULL);
     TDM_ASSERT(tdm__rpc_adopt(rpc, fds[0], (data[0] & 1) != 0, &conn) == TDM_OK);
     tdm__conn_retain(conn);
-    if (write(fds[1], data + 1, size - 1) == (ssize_t)size - 1) {
+    if (send_input(fds[1], data + 1, size - 1)) {
         (void)shutdown(fds[1], SHUT_WR);
     }
     for (int i = 0; i < ROUNDS_MAX && conn->state != CONN_ENDED; i++) {

@@ -3,8 +3,10 @@
 #include "runtime/clock.h"
 #include "runtime/log.h"
 #include "runtime/rpc/internal.h"
+#include "runtime/rpc/protocol.h"
 #include "tests/support/rpc_pair.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -213,13 +215,14 @@ static void strangers_cannot_fill_the_log(void **state)
     assert_in_range(lines, 1, 10);
 }
 
-static void begin_hello(uint8_t *hello, uint8_t version, uint8_t role)
+static void begin_hello(uint8_t *hello, uint32_t version, uint8_t role)
 {
-    const uint8_t start[10] = {'T', 'D',     'M', 'R',  'P',
-                               'C', version, 0,   role, TDM__PEER_DRIVER};
+    const uint8_t start[10] = {'T', 'D', 'M', 'R', 'P', 'C', 0, 0, role, TDM__PEER_DRIVER};
+    uint32_t wire_version = htole32(version);
 
     memset(hello, 0, HELLO_BYTES);
     memcpy(hello, start, sizeof(start));
+    memcpy(hello + 12, &wire_version, sizeof(wire_version));
 }
 
 /* A right hello, a wrong MAC, and a call right behind: nothing of the call is looked at. */
@@ -232,7 +235,7 @@ static void a_stranger_with_a_good_hello_is_dropped_at_the_proof(void **state)
     int fd = connect_raw();
 
     (void)state;
-    begin_hello(message, TDM__PROTOCOL_VERSION, 1);
+    begin_hello(message, tdm__protocol_version(), 1);
     tdm__frame_encode(&frame, message + HELLO_BYTES + MAC_BYTES);
     memcpy(message + sizeof(message) - sizeof(method), method, sizeof(method));
     assert_int_equal(write(fd, message, sizeof(message)), sizeof(message));
@@ -247,7 +250,7 @@ static void a_reflected_proof_is_refused(void **state)
     int fd = connect_raw();
 
     (void)state;
-    begin_hello(message, TDM__PROTOCOL_VERSION, 1);
+    begin_hello(message, tdm__protocol_version(), 1);
     assert_int_equal(write(fd, message, HELLO_BYTES), HELLO_BYTES);
     expect_answer(fd, message, sizeof(message));
     assert_int_equal(write(fd, message + HELLO_BYTES, MAC_BYTES), MAC_BYTES);
@@ -259,7 +262,7 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
     uint8_t hello[HELLO_BYTES];
     int fd = connect_raw();
 
-    begin_hello(hello, TDM__PROTOCOL_VERSION, 1);
+    begin_hello(hello, tdm__protocol_version(), 1);
     hello[offset] = byte;
     assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
     expect_end(fd);
@@ -268,38 +271,42 @@ static void expect_wrong_hello(size_t offset, uint8_t byte)
 static void every_wrong_field_of_a_hello_is_refused(void **state)
 {
     (void)state;
-    expect_wrong_hello(8, 2);     /* a server connects */
-    expect_wrong_hello(8, 0);     /* no role */
-    expect_wrong_hello(9, 0);     /* no kind */
-    expect_wrong_hello(9, 9);     /* unknown kind */
-    expect_wrong_hello(10, 1);    /* reserved */
+    expect_wrong_hello(8, 2);  /* a server connects */
+    expect_wrong_hello(8, 0);  /* no role */
+    expect_wrong_hello(9, 0);  /* no kind */
+    expect_wrong_hello(9, 9);  /* unknown kind */
+    expect_wrong_hello(10, 1); /* reserved */
+    expect_wrong_hello(11, 1);
     expect_wrong_hello(88, '\n'); /* name */
 }
 
-static void expect_ours(uint8_t foreign_version)
+static void expect_ours(uint32_t foreign_version, uint8_t old_version)
 {
     uint8_t hello[HELLO_BYTES];
     uint8_t told[HELLO_BYTES];
     int fd = connect_raw();
 
     begin_hello(hello, foreign_version, 1);
+    hello[6] = old_version;
     assert_int_equal(write(fd, hello, sizeof(hello)), sizeof(hello));
     expect_answer(fd, told, sizeof(told));
-    begin_hello(hello, TDM__PROTOCOL_VERSION, 2);
-    assert_memory_equal(told, hello, 8);
+    begin_hello(hello, tdm__protocol_version(), 2);
+    assert_memory_equal(told, hello, 9);
+    assert_memory_equal(told + 12, hello + 12, 4);
     expect_end(fd);
 }
 
-/* Also one from before frames had tails, whose version was 1. */
+/* Also one from before the version was derived, when it was a small number. */
 static void a_client_of_another_version_is_told_ours(void **state)
 {
     (void)state;
-    expect_ours(1);
-    expect_ours(TDM__PROTOCOL_VERSION - 1);
-    expect_ours(TDM__PROTOCOL_VERSION + 1);
+    expect_ours(0, 3);
+    expect_ours(tdm__protocol_version() - 1, 0);
+    expect_ours(tdm__protocol_version() + 1, 0);
+    expect_ours(tdm__protocol_version(), 1);
 }
 
-static void expect_both_named(uint8_t foreign_version, const char *detail)
+static void expect_both_named(uint32_t foreign_version, uint8_t old_version, const char *detail)
 {
     uint8_t hello[HELLO_BYTES];
     struct tdm__conn *conn;
@@ -309,6 +316,7 @@ static void expect_both_named(uint8_t foreign_version, const char *detail)
     assert_int_equal(tdm__rpc_adopt(pair.rpcs[0], fds[0], false, &conn), TDM_OK);
     tdm__conn_on_closed(conn, note_end, NULL);
     begin_hello(hello, foreign_version, 2);
+    hello[6] = old_version;
     assert_int_equal(write(fds[1], hello, sizeof(hello)), sizeof(hello));
     pair.closed = 0;
     pair_run_until(&pair, &pair.closed, 1);
@@ -319,10 +327,18 @@ static void expect_both_named(uint8_t foreign_version, const char *detail)
 
 static void a_server_of_another_version_is_named_with_both(void **state)
 {
+    char detail[160];
+
     (void)state;
-    expect_both_named(1, "speaks version 1 of the protocol, this process version 3: "
-                         "install the same Tandem for both");
-    expect_both_named(4, "speaks version 4 of the protocol, this process version 3: ");
+    (void)snprintf(detail, sizeof(detail),
+                   "speaks version 3 of the protocol, this process version %08x: "
+                   "install the same Tandem for both",
+                   tdm__protocol_version());
+    expect_both_named(0, 3, detail);
+    (void)snprintf(detail, sizeof(detail),
+                   "speaks version 0000abcd of the protocol, this process version %08x: ",
+                   tdm__protocol_version());
+    expect_both_named(0xabcd, 0, detail);
 }
 
 static void a_silent_stranger_is_dropped_after_the_limit(void **state)

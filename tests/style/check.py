@@ -86,7 +86,7 @@ def check_length():
 
 def check_preamble():
     """The first line says what the file is, the second its licence; headers have a guard."""
-    for path in files():
+    for path in files(suffixes=(".c", ".h", ".def")):
         text = lines(path) + ["", ""]
         first = "\n".join(text[:8]).split("*/")[0]
         if not first.startswith(f"/* {path.name} - "):

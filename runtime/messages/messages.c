@@ -1,0 +1,59 @@
+/* messages.c - the tables of all messages. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/messages/messages.h"
+
+/* clang-format off */
+/* Each message becomes a function with its table inside, so that the offsets of its fields can
+ * be taken from one local name of the structure. */
+#define MESSAGE(message)                                                                       \
+    const struct tdm__message *tdm__##message##_table(void)                                    \
+    {                                                                                          \
+        typedef struct tdm__##message##_message structure;                                     \
+        static const struct tdm__field fields[] = {
+#define FIELD(kind, field)                                                                     \
+            {#field, TDM__FIELD_##kind, TDM__FIELD_##kind, offsetof(structure, field), 0, NULL},
+#define MESSAGE_FIELD(message, field)                                                          \
+            {#field, TDM__FIELD_MESSAGE, TDM__FIELD_MESSAGE, offsetof(structure, field), 0,    \
+             tdm__##message##_table},
+#define OPTIONAL_MESSAGE(message, field)                                                       \
+            {#field, TDM__FIELD_OPTIONAL, TDM__FIELD_MESSAGE, offsetof(structure, field),      \
+             offsetof(structure, has_##field), tdm__##message##_table},
+#define LIST(kind, field)                                                                      \
+            {#field, TDM__FIELD_LIST, TDM__FIELD_##kind, offsetof(structure, field), 0, NULL},
+#define MESSAGE_LIST(message, field)                                                           \
+            {#field, TDM__FIELD_LIST, TDM__FIELD_MESSAGE, offsetof(structure, field), 0,       \
+             tdm__##message##_table},
+#define END_MESSAGE(message)                                                                   \
+        };                                                                                     \
+        static const struct tdm__message table = {#message, sizeof(structure),                 \
+                                                  sizeof(fields) / sizeof(fields[0]), fields}; \
+                                                                                               \
+        return &table;                                                                         \
+    }
+#include "runtime/messages/all.def"
+
+#undef MESSAGE
+#undef FIELD
+#undef MESSAGE_FIELD
+#undef OPTIONAL_MESSAGE
+#undef LIST
+#undef MESSAGE_LIST
+#undef END_MESSAGE
+
+#define MESSAGE(message) tdm__##message##_table,
+#define FIELD(kind, field)
+#define MESSAGE_FIELD(message, field)
+#define OPTIONAL_MESSAGE(message, field)
+#define LIST(kind, field)
+#define MESSAGE_LIST(message, field)
+#define END_MESSAGE(message)
+/* clang-format on */
+
+const struct tdm__message *tdm__messages_at(uint32_t index)
+{
+    static const struct tdm__message *(*const tables[])(void) = {
+#include "runtime/messages/all.def"
+    };
+
+    return index < sizeof(tables) / sizeof(tables[0]) ? tables[index]() : NULL;
+}

@@ -1,0 +1,73 @@
+/* messages.h - the structures of all messages, with functions that encode and decode them. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_MESSAGES_H
+#define TDM_RUNTIME_MESSAGES_H
+
+#include "runtime/wire/message.h"
+
+/* Every message between processes is declared once, in a .def file of this folder; all.def
+ * lists these files.  For a declaration
+ *
+ *     MESSAGE(greeting)
+ *     FIELD(ID, actor)
+ *     FIELD(STRING, text)
+ *     END_MESSAGE(greeting)
+ *
+ * this header declares struct tdm__greeting_message, tdm__greeting_encode(),
+ * tdm__greeting_decode() and the table tdm__greeting_table().  The other forms of fields are
+ * MESSAGE_FIELD and OPTIONAL_MESSAGE (a message inside), LIST and MESSAGE_LIST.  The kinds and
+ * the C types are listed in runtime/wire/message.h.
+ *
+ * The messages of all layers are declared here, in the lowest layer, because the version of the
+ * protocol is computed from all of them (runtime/rpc/protocol.h), also in programs that use a
+ * part of the library only.  A declaration may use nothing of the layers above. */
+
+#define TDM__C_INT             int64_t
+#define TDM__C_INT32           int32_t
+#define TDM__C_UINT            uint64_t
+#define TDM__C_UINT32          uint32_t
+#define TDM__C_DOUBLE          double
+#define TDM__C_BOOL            bool
+#define TDM__C_STRING          const char *
+#define TDM__C_OPTIONAL_STRING const char *
+#define TDM__C_BYTES           struct tdm_bytes
+#define TDM__C_ID              struct tdm__id
+#define TDM__C_NDARRAY         const struct tdm_ndarray *
+#define TDM__C_VALUE           struct tdm__message_value
+
+/* clang-format off */
+#define MESSAGE(message) struct tdm__##message##_message {
+#define FIELD(kind, field) TDM__C_##kind field;
+#define MESSAGE_FIELD(message, field) struct tdm__##message##_message field;
+#define OPTIONAL_MESSAGE(message, field) bool has_##field; struct tdm__##message##_message field;
+#define LIST(kind, field) struct tdm__message_list field;
+#define MESSAGE_LIST(message, field) struct tdm__message_list field;
+#define END_MESSAGE(message)                                                                   \
+    };                                                                                         \
+    const struct tdm__message *tdm__##message##_table(void);                                   \
+    static inline tdm_status tdm__##message##_encode(                                          \
+        const struct tdm__##message##_message *structure, tdm_writer *writer)                  \
+    {                                                                                          \
+        return tdm__message_encode(tdm__##message##_table(), structure, writer);               \
+    }                                                                                          \
+    static inline tdm_status tdm__##message##_decode(                                          \
+        const tdm_value *value, struct tdm__##message##_message *structure_out)                \
+    {                                                                                          \
+        return tdm__message_decode(tdm__##message##_table(), value, structure_out);            \
+    }
+/* clang-format on */
+
+#include "runtime/messages/all.def"
+
+#undef MESSAGE
+#undef FIELD
+#undef MESSAGE_FIELD
+#undef OPTIONAL_MESSAGE
+#undef LIST
+#undef MESSAGE_LIST
+#undef END_MESSAGE
+
+/* Returns the table of message `index`, in the order of declaration; NULL behind the last. */
+const struct tdm__message *tdm__messages_at(uint32_t index);
+
+#endif

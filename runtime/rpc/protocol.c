@@ -1,0 +1,35 @@
+/* protocol.c - the version of the protocol, derived from what processes send. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "runtime/rpc/protocol.h"
+
+#include "runtime/messages/messages.h"
+#include "runtime/wire/frame.h"
+
+#include <stdatomic.h>
+
+static uint32_t version_compute(void)
+{
+    uint64_t hash = tdm__message_hash_text(tdm__hello_layout, TDM__MESSAGE_HASH_START);
+    const struct tdm__message *message;
+    uint32_t version;
+
+    hash = tdm__message_hash_text(tdm__frame_layout, hash);
+    for (uint32_t i = 0; (message = tdm__messages_at(i)) != NULL; i++) {
+        hash = tdm__message_hash(message, hash);
+    }
+    version = (uint32_t)(hash ^ (hash >> 32));
+    return version != 0 ? version : 1;
+}
+
+uint32_t tdm__protocol_version(void)
+{
+    /* Threads that compute it at the same time store the same value. */
+    static _Atomic uint32_t known;
+    uint32_t version = atomic_load_explicit(&known, memory_order_relaxed);
+
+    if (version == 0) {
+        version = version_compute();
+        atomic_store_explicit(&known, version, memory_order_relaxed);
+    }
+    return version;
+}

@@ -1,0 +1,115 @@
+/* message.h - encodes and decodes C structures by tables of their fields. */
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef TDM_RUNTIME_WIRE_MESSAGE_H
+#define TDM_RUNTIME_WIRE_MESSAGE_H
+
+#include "runtime/id.h"
+#include "runtime/wire/value.h"
+
+/* A message is one packed array with one value per field, in the order of its table.  The table
+ * serves both directions, so a field that is added to the table is written and read.  The
+ * messages of Tandem are declared in runtime/messages.
+ *
+ *   kind             C type                      packed as
+ *   ---------------  --------------------------  ------------------------------------------
+ *   INT, INT32       int64_t, int32_t            an integer that fits the C type
+ *   UINT, UINT32     uint64_t, uint32_t          an integer that fits the C type
+ *   DOUBLE           double                      a double; an integer is accepted
+ *   BOOL             bool                        a bool
+ *   STRING           const char *                a string; NULL is no valid value
+ *   OPTIONAL_STRING  const char *                a string; nil if NULL
+ *   BYTES            struct tdm_bytes            bytes
+ *   ID               struct tdm__id              16 bytes; all zero means none
+ *   NDARRAY          const struct tdm_ndarray *  an n-dimensional array
+ *   VALUE            struct tdm__message_value   any one value
+ *   MESSAGE          the structure itself        an array of the fields of that message
+ *   OPTIONAL         the structure and a flag    the same; nil if the flag is false
+ *   LIST             struct tdm__message_list    an array of items of one kind
+ *
+ * Decoded strings, bytes, arrays, values and lists are borrowed from the decoded value. */
+enum tdm__field_kind {
+    TDM__FIELD_INT,
+    TDM__FIELD_INT32,
+    TDM__FIELD_UINT,
+    TDM__FIELD_UINT32,
+    TDM__FIELD_DOUBLE,
+    TDM__FIELD_BOOL,
+    TDM__FIELD_STRING,
+    TDM__FIELD_OPTIONAL_STRING,
+    TDM__FIELD_BYTES,
+    TDM__FIELD_ID,
+    TDM__FIELD_NDARRAY,
+    TDM__FIELD_VALUE,
+    TDM__FIELD_MESSAGE,
+    TDM__FIELD_OPTIONAL,
+    TDM__FIELD_LIST
+};
+
+struct tdm__message;
+
+struct tdm__field {
+    const char *name;
+    enum tdm__field_kind kind;
+    enum tdm__field_kind item_kind; /* Kind of each item of a LIST. */
+    size_t offset;                  /* Offset of the field in the C structure. */
+    size_t flag_offset;             /* OPTIONAL: offset of the bool that says it is present. */
+    /* Returns the table of a MESSAGE, an OPTIONAL, or a LIST of messages; NULL for others. */
+    const struct tdm__message *(*nested)(void);
+};
+
+struct tdm__message {
+    const char *name;
+    size_t size_bytes; /* Size of the C structure. */
+    uint32_t fields_count;
+    const struct tdm__field *fields;
+};
+
+/* One value of any kind.  To encode, set one of the first three members; nil is written if none
+ * is set.  Decoding sets `value`. */
+struct tdm__message_value {
+    const tdm_value *value;
+    struct tdm_bytes packed;                            /* Bytes of one packed value. */
+    void (*write)(tdm_writer *writer, const void *arg); /* Writes one value. */
+    const void *arg;                                    /* Argument of write(). */
+};
+
+/* The items of a list.  To encode, set `count` and either `items` or `get`.  After decoding,
+ * `count` is set and every item has been checked; tdm__message_list_read() returns the items.
+ */
+struct tdm__message_list {
+    uint32_t count;
+    const void *items; /* Array of `count` items of the C type of the list's kind. */
+    /* Fills the item with this index.  It may leave members that are zero untouched. */
+    void (*get)(const void *arg, uint32_t index, void *item_out);
+    const void *arg;                /* Argument of get(). */
+    const tdm_value *value;         /* Decoded array; owned by the document. */
+    const struct tdm__field *field; /* Set by decoding. */
+};
+
+/* Largest C structure that the get() of a list may fill. */
+enum { TDM__MESSAGE_ITEM_BYTES_MAX = 1024 };
+
+/* Appends the message to the writer and returns the writer's status. */
+tdm_status tdm__message_encode(const struct tdm__message *message, const void *structure,
+                               tdm_writer *writer);
+
+/* Checks the number and the types of all fields, also of nested messages and lists, and fills
+ * the structure.  On failure the structure is undefined, and the result is TDM_E_TYPE with an
+ * error that names the message, the field, and the expected and the found type.
+ * `value` may be NULL. */
+tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_value *value,
+                               void *structure_out);
+
+/* Copies one item of a decoded list.  `item_bytes` is the size of the item's C type, and is
+ * asserted, as is `index` < list->count. */
+void tdm__message_list_read(const struct tdm__message_list *list, uint32_t index,
+                            void *item_out, size_t item_bytes);
+
+/* Continues a 64-bit FNV-1a hash over the name of the message and the names and kinds of its
+ * fields.  Start with TDM__MESSAGE_HASH_START. */
+#define TDM__MESSAGE_HASH_START UINT64_C(0xcbf29ce484222325)
+uint64_t tdm__message_hash(const struct tdm__message *message, uint64_t hash);
+/* Continues the hash over a text and its NUL. */
+uint64_t tdm__message_hash_text(const char *text, uint64_t hash);
+
+#endif
