@@ -3,6 +3,7 @@
 #include "actors/bootstrap.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,21 +13,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static void write_value(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
+static tdm_status write_value(tdm_writer *writer, const struct tdm__bootstrap *bootstrap)
 {
-    tdm_write_array(writer, 9);
-    tdm_write_bytes(writer, bootstrap->token, sizeof(bootstrap->token));
-    tdm_write_bytes(writer, bootstrap->node.bytes, sizeof(bootstrap->node.bytes));
-    tdm_write_string(writer, bootstrap->node_name);
-    tdm_write_string(writer, bootstrap->daemon_address);
-    tdm_write_string(writer, bootstrap->directory);
-    tdm_write_string(writer, bootstrap->listen_host);
-    tdm_write_array(writer, bootstrap->gpus_count);
-    for (uint32_t i = 0; i < bootstrap->gpus_count; i++) {
-        tdm_write_uint(writer, bootstrap->gpu_indices[i]);
-    }
-    tdm__actor_spec_write(writer, bootstrap->spec);
-    tdm_write_uint(writer, bootstrap->incarnation);
+    const struct tdm__bootstrap_message message = {
+        .token = {bootstrap->token, sizeof(bootstrap->token)},
+        .node = bootstrap->node,
+        .node_name = bootstrap->node_name,
+        .daemon_address = bootstrap->daemon_address,
+        .directory = bootstrap->directory,
+        .listen_host = bootstrap->listen_host,
+        .gpu_indices = {.count = bootstrap->gpus_count, .items = bootstrap->gpu_indices},
+        .spec = tdm__actor_spec_to_message(bootstrap->spec),
+        .incarnation = bootstrap->incarnation};
+
+    return tdm__bootstrap_encode(&message, writer);
 }
 
 static tdm_status write_all(int fd, struct tdm_bytes bytes)
@@ -73,8 +73,7 @@ tdm_status tdm__bootstrap_write(const struct tdm__bootstrap *bootstrap, int *fd_
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    write_value(writer, bootstrap);
-    status = tdm_writer_status(writer);
+    status = write_value(writer, bootstrap);
     if (status == TDM_OK) {
         status = to_memory_file(tdm_writer_bytes(writer), fd_out);
     }
@@ -82,35 +81,35 @@ tdm_status tdm__bootstrap_write(const struct tdm__bootstrap *bootstrap, int *fd_
     return status;
 }
 
-static void copy_text(const tdm_value *value, char *target, size_t room)
+static void copy_text(const char *text, char *target, size_t room)
 {
-    (void)snprintf(target, room, "%s", tdm_value_string(value, ""));
+    (void)snprintf(target, room, "%s", text);
 }
 
 static tdm_status read_value(const tdm_value *value, struct tdm__bootstrap *bootstrap)
 {
-    struct tdm_bytes token = tdm_value_bytes(tdm_value_at(value, 0));
-    struct tdm_bytes node = tdm_value_bytes(tdm_value_at(value, 1));
-    const tdm_value *gpus = tdm_value_at(value, 6);
+    struct tdm__bootstrap_message message;
 
-    if (tdm_value_count(value) != 9 || token.size_bytes != sizeof(bootstrap->token) ||
-        node.size_bytes != sizeof(bootstrap->node.bytes) ||
-        tdm_value_count(gpus) > TDM__NODE_GPUS_MAX) {
+    TDM_TRY(tdm__wrap(tdm__bootstrap_decode(value, &message),
+                      "this worker's bootstrap record is malformed"));
+    if (message.token.size_bytes != sizeof(bootstrap->token) ||
+        message.gpu_indices.count > TDM__NODE_GPUS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "this worker's bootstrap record is malformed");
     }
-    memcpy(bootstrap->token, token.data, token.size_bytes);
-    memcpy(bootstrap->node.bytes, node.data, node.size_bytes);
-    copy_text(tdm_value_at(value, 2), bootstrap->node_name, sizeof(bootstrap->node_name));
-    copy_text(tdm_value_at(value, 3), bootstrap->daemon_address,
+    memcpy(bootstrap->token, message.token.data, message.token.size_bytes);
+    bootstrap->node = message.node;
+    copy_text(message.node_name, bootstrap->node_name, sizeof(bootstrap->node_name));
+    copy_text(message.daemon_address, bootstrap->daemon_address,
               sizeof(bootstrap->daemon_address));
-    copy_text(tdm_value_at(value, 4), bootstrap->directory, sizeof(bootstrap->directory));
-    copy_text(tdm_value_at(value, 5), bootstrap->listen_host, sizeof(bootstrap->listen_host));
-    bootstrap->gpus_count = tdm_value_count(gpus);
+    copy_text(message.directory, bootstrap->directory, sizeof(bootstrap->directory));
+    copy_text(message.listen_host, bootstrap->listen_host, sizeof(bootstrap->listen_host));
+    bootstrap->gpus_count = message.gpu_indices.count;
     for (uint32_t i = 0; i < bootstrap->gpus_count; i++) {
-        bootstrap->gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+        tdm__message_list_read(&message.gpu_indices, i, &bootstrap->gpu_indices[i],
+                               sizeof(bootstrap->gpu_indices[i]));
     }
-    bootstrap->incarnation = (uint32_t)tdm_value_uint(tdm_value_at(value, 8), 0);
-    return tdm__actor_spec_read(tdm_value_at(value, 7), &bootstrap->spec);
+    bootstrap->incarnation = message.incarnation;
+    return tdm__actor_spec_of_message(&message.spec, &bootstrap->spec);
 }
 
 tdm_status tdm__bootstrap_read(int fd, struct tdm__bootstrap *bootstrap_out)

@@ -4,6 +4,7 @@
 
 #include "actors/placement_group.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CONCURRENCY_MAX = 100000, FIELDS = 27 };
+enum { CONCURRENCY_MAX = 100000 };
 
 /* Copies a text of 0 … room-1 bytes; NULL is "". */
 static tdm_status copy_text(const char *what, const char *text, char *target, size_t room)
@@ -277,126 +278,105 @@ void tdm__actor_spec_destroy(struct tdm__actor_spec *spec)
 
 /* ---- as a value ------------------------------------------------------------------------- */
 
-static void write_id(tdm_writer *writer, const struct tdm__id *id)
+struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec)
 {
-    tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
+    return (struct tdm__actor_spec_message){
+        .id = spec->id,
+        .creator = spec->creator,
+        .name = spec->name,
+        .name_space = spec->name_space,
+        .class_name = spec->class_name,
+        .wanted = tdm__resources_to_message(&spec->wish.wanted),
+        .group = spec->group,
+        .bundle = spec->bundle,
+        .program = spec->program,
+        .library = spec->library,
+        .directory = spec->directory,
+        .environment = {.count = spec->environment_count, .items = spec->environment},
+        .keep_visible_devices = spec->keep_visible_devices,
+        .detached = spec->detached,
+        .arguments = {spec->arguments, spec->arguments_bytes},
+        .job = spec->job,
+        .scheduling = (int32_t)spec->wish.scheduling,
+        .node = spec->wish.node,
+        .labels = tdm__labels_list(&spec->wish.labels),
+        .get_if_exists = spec->get_if_exists,
+        .max_restarts = spec->max_restarts,
+        .max_task_retries = spec->max_task_retries,
+        .max_concurrency = spec->max_concurrency,
+        .max_pending_calls = spec->max_pending_calls,
+        .captures_children = spec->captures_children,
+        .allow_out_of_order = spec->allow_out_of_order,
+        .awaits_arguments = spec->awaits_arguments};
 }
 
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec)
 {
-    tdm_write_array(writer, FIELDS);
-    write_id(writer, &spec->id);
-    write_id(writer, &spec->creator);
-    tdm_write_string(writer, spec->name);
-    tdm_write_string(writer, spec->name_space);
-    tdm_write_string(writer, spec->class_name);
-    tdm__resources_write(writer, &spec->wish.wanted);
-    write_id(writer, &spec->group);
-    tdm_write_uint(writer, spec->bundle);
-    tdm_write_string(writer, spec->program);
-    tdm_write_string(writer, spec->library);
-    tdm_write_string(writer, spec->directory);
-    tdm_write_array(writer, spec->environment_count);
-    for (uint32_t i = 0; i < spec->environment_count; i++) {
-        tdm_write_string(writer, spec->environment[i]);
-    }
-    tdm_write_bool(writer, spec->keep_visible_devices);
-    tdm_write_bool(writer, spec->detached);
-    tdm_write_bytes(writer, spec->arguments, spec->arguments_bytes);
-    write_id(writer, &spec->job);
-    tdm_write_int(writer, spec->wish.scheduling);
-    write_id(writer, &spec->wish.node);
-    tdm__labels_write(writer, &spec->wish.labels);
-    tdm_write_bool(writer, spec->get_if_exists);
-    tdm_write_int(writer, spec->max_restarts);
-    tdm_write_int(writer, spec->max_task_retries);
-    tdm_write_uint(writer, spec->max_concurrency);
-    tdm_write_uint(writer, spec->max_pending_calls);
-    tdm_write_bool(writer, spec->captures_children);
-    tdm_write_bool(writer, spec->allow_out_of_order);
-    tdm_write_bool(writer, spec->awaits_arguments);
+    const struct tdm__actor_spec_message message = tdm__actor_spec_to_message(spec);
+
+    (void)tdm__actor_spec_encode(&message, writer);
 }
 
-static tdm_status read_id(const tdm_value *value, const char *what, struct tdm__id *id)
+static tdm_status read_texts(const struct tdm__actor_spec_message *message,
+                             struct tdm__actor_spec *spec)
 {
-    struct tdm_bytes bytes = tdm_value_bytes(value);
+    TDM_TRY(copy_text("actor name", message->name, spec->name, sizeof(spec->name)));
+    TDM_TRY(copy_text("name space", message->name_space, spec->name_space,
+                      sizeof(spec->name_space)));
+    TDM_TRY(copy_text("class name", message->class_name, spec->class_name,
+                      sizeof(spec->class_name)));
+    TDM_TRY(copy_text("program", message->program, spec->program, sizeof(spec->program)));
+    TDM_TRY(copy_text("library", message->library, spec->library, sizeof(spec->library)));
+    TDM_TRY(copy_text("working directory", message->directory, spec->directory,
+                      sizeof(spec->directory)));
+    for (uint32_t i = 0; i < message->environment.count; i++) {
+        const char *assignment;
 
-    if (bytes.size_bytes != sizeof(id->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor description: %s of %zu bytes, an id has %zu",
-                         what, bytes.size_bytes, sizeof(id->bytes));
+        tdm__message_list_read(&message->environment, i, &assignment, sizeof(assignment));
+        TDM_TRY(add_environment(spec, assignment));
     }
-    memcpy(id->bytes, bytes.data, sizeof(id->bytes));
     return TDM_OK;
 }
 
-static tdm_status read_texts(const tdm_value *value, struct tdm__actor_spec *spec)
+static tdm_status read_wish(const struct tdm__actor_spec_message *message,
+                            struct tdm__placement_wish *wish)
 {
-    TDM_TRY(copy_text("actor name", tdm_value_string(tdm_value_at(value, 2), NULL), spec->name,
-                      sizeof(spec->name)));
-    TDM_TRY(copy_text("name space", tdm_value_string(tdm_value_at(value, 3), NULL),
-                      spec->name_space, sizeof(spec->name_space)));
-    TDM_TRY(copy_text("class name", tdm_value_string(tdm_value_at(value, 4), NULL),
-                      spec->class_name, sizeof(spec->class_name)));
-    TDM_TRY(copy_text("program", tdm_value_string(tdm_value_at(value, 8), NULL), spec->program,
-                      sizeof(spec->program)));
-    TDM_TRY(copy_text("library", tdm_value_string(tdm_value_at(value, 9), NULL), spec->library,
-                      sizeof(spec->library)));
-    return copy_text("working directory", tdm_value_string(tdm_value_at(value, 10), NULL),
-                     spec->directory, sizeof(spec->directory));
+    if (!is_scheduling(message->scheduling)) {
+        return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %d",
+                         message->scheduling);
+    }
+    wish->scheduling = (enum tdm_scheduling)message->scheduling;
+    wish->node = message->node;
+    TDM_TRY(tdm__labels_of_list(&message->labels, &wish->labels));
+    return tdm__resources_of_message(&message->wanted, &wish->wanted);
 }
 
-static tdm_status read_wish(const tdm_value *value, struct tdm__actor_spec *spec)
+static tdm_status read_spec(const struct tdm__actor_spec_message *message,
+                            struct tdm__actor_spec *spec)
 {
-    int64_t scheduling = tdm_value_int(tdm_value_at(value, 16), -1);
-
-    if (!is_scheduling(scheduling)) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor description: no scheduling has the number %lld",
-                         (long long)scheduling);
-    }
-    spec->wish.scheduling = (enum tdm_scheduling)scheduling;
-    TDM_TRY(read_id(tdm_value_at(value, 17), "node", &spec->wish.node));
-    TDM_TRY(tdm__labels_read(tdm_value_at(value, 18), &spec->wish.labels));
-    return tdm__resources_read(tdm_value_at(value, 5), &spec->wish.wanted);
-}
-
-static void read_limits(const tdm_value *value, struct tdm__actor_spec *spec)
-{
-    spec->max_restarts = (int32_t)tdm_value_int(tdm_value_at(value, 20), 0);
-    spec->max_task_retries = (int32_t)tdm_value_int(tdm_value_at(value, 21), 0);
-    spec->max_concurrency = (uint32_t)tdm_value_uint(tdm_value_at(value, 22), 0);
-    spec->max_pending_calls = (uint32_t)tdm_value_uint(tdm_value_at(value, 23), 0);
-}
-
-static tdm_status read_spec(const tdm_value *value, struct tdm__actor_spec *spec)
-{
-    const tdm_value *environment = tdm_value_at(value, 11);
-
-    if (tdm_value_count(value) != FIELDS) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor description of %u values, not %d",
-                         tdm_value_count(value), (int)FIELDS);
-    }
-    TDM_TRY(read_id(tdm_value_at(value, 0), "id", &spec->id));
-    TDM_TRY(read_id(tdm_value_at(value, 1), "creator", &spec->creator));
-    TDM_TRY(read_id(tdm_value_at(value, 6), "group", &spec->group));
-    TDM_TRY(read_texts(value, spec));
-    TDM_TRY(read_id(tdm_value_at(value, 15), "job", &spec->job));
-    TDM_TRY(read_wish(value, spec));
-    read_limits(value, spec);
-    spec->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 7), 0);
-    spec->captures_children = tdm_value_bool(tdm_value_at(value, 24), 0) != 0;
-    spec->allow_out_of_order = tdm_value_bool(tdm_value_at(value, 25), 0) != 0;
-    for (uint32_t i = 0; i < tdm_value_count(environment); i++) {
-        TDM_TRY(add_environment(spec, tdm_value_string(tdm_value_at(environment, i), "")));
-    }
-    spec->keep_visible_devices = tdm_value_bool(tdm_value_at(value, 12), 0) != 0;
-    spec->detached = tdm_value_bool(tdm_value_at(value, 13), 0) != 0;
-    spec->get_if_exists = tdm_value_bool(tdm_value_at(value, 19), 0) != 0;
-    TDM_TRY(tdm__actor_spec_set_arguments(spec, tdm_value_bytes(tdm_value_at(value, 14))));
-    spec->awaits_arguments = tdm_value_bool(tdm_value_at(value, 26), 0) != 0;
+    spec->id = message->id;
+    spec->creator = message->creator;
+    spec->group = message->group;
+    spec->bundle = message->bundle;
+    spec->keep_visible_devices = message->keep_visible_devices;
+    spec->detached = message->detached;
+    spec->job = message->job;
+    spec->get_if_exists = message->get_if_exists;
+    spec->max_restarts = message->max_restarts;
+    spec->max_task_retries = message->max_task_retries;
+    spec->max_concurrency = message->max_concurrency;
+    spec->max_pending_calls = message->max_pending_calls;
+    spec->captures_children = message->captures_children;
+    spec->allow_out_of_order = message->allow_out_of_order;
+    TDM_TRY(read_texts(message, spec));
+    TDM_TRY(read_wish(message, &spec->wish));
+    TDM_TRY(tdm__actor_spec_set_arguments(spec, message->arguments));
+    spec->awaits_arguments = message->awaits_arguments;
     return TDM_OK;
 }
 
-tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out)
+tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *message,
+                                      struct tdm__actor_spec **spec_out)
 {
     struct tdm__actor_spec *spec = calloc(1, sizeof(*spec));
     tdm_status status;
@@ -404,13 +384,21 @@ tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec *
     if (spec == NULL) {
         return tdm__fail(TDM_E_NOMEM, "an actor's description");
     }
-    status = read_spec(value, spec);
+    status = read_spec(message, spec);
     if (status != TDM_OK) {
         tdm__actor_spec_destroy(spec);
         return status;
     }
     *spec_out = spec;
     return TDM_OK;
+}
+
+tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out)
+{
+    struct tdm__actor_spec_message message;
+
+    TDM_TRY(tdm__actor_spec_decode(value, &message));
+    return tdm__actor_spec_of_message(&message, spec_out);
 }
 
 const char *tdm__actor_label(const char *name, const char *class_name, const struct tdm__id *id,

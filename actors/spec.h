@@ -55,6 +55,10 @@ tdm_status tdm__actor_spec_set_arguments(struct tdm__actor_spec *spec,
 /* One packed value. */
 void tdm__actor_spec_write(tdm_writer *writer, const struct tdm__actor_spec *spec);
 tdm_status tdm__actor_spec_read(const tdm_value *value, struct tdm__actor_spec **spec_out);
+/* The same as a message inside other messages.  The message borrows from the description. */
+struct tdm__actor_spec_message tdm__actor_spec_to_message(const struct tdm__actor_spec *spec);
+tdm_status tdm__actor_spec_of_message(const struct tdm__actor_spec_message *message,
+                                      struct tdm__actor_spec **spec_out);
 
 /* Names are parts of keys in the store: TDM_E_INVAL for what is not printable or `forbidden`.
  */

@@ -157,23 +157,27 @@ bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__label
     return true;
 }
 
-void tdm__labels_write(tdm_writer *writer, const struct tdm__labels *labels)
+static void get_label(const void *arg, uint32_t index, void *item_out)
 {
-    tdm_write_array(writer, labels->count);
-    for (uint32_t i = 0; i < labels->count; i++) {
-        tdm_write_string(writer, labels->texts[i]);
-    }
+    *(const char **)item_out = ((const struct tdm__labels *)arg)->texts[index];
 }
 
-tdm_status tdm__labels_read(const tdm_value *value, struct tdm__labels *labels_out)
+struct tdm__message_list tdm__labels_list(const struct tdm__labels *labels)
+{
+    return (struct tdm__message_list){.count = labels->count, .get = get_label, .arg = labels};
+}
+
+tdm_status tdm__labels_of_list(const struct tdm__message_list *list,
+                               struct tdm__labels *labels_out)
 {
     struct tdm__labels labels = {0};
 
-    for (uint32_t i = 0; i < tdm_value_count(value); i++) {
-        if (tdm__labels_add_wish(&labels, tdm_value_string(tdm_value_at(value, i), "")) !=
-            TDM_OK) {
-            return tdm__fail(TDM_E_PROTOCOL, "label %u of %u is malformed", i,
-                             tdm_value_count(value));
+    for (uint32_t i = 0; i < list->count; i++) {
+        const char *text;
+
+        tdm__message_list_read(list, i, &text, sizeof(text));
+        if (tdm__labels_add_wish(&labels, text) != TDM_OK) {
+            return tdm__fail(TDM_E_PROTOCOL, "label %u of %u is malformed", i, list->count);
         }
     }
     *labels_out = labels;

@@ -3,6 +3,8 @@
 #ifndef TDM_SCHEDULER_LABELS_H
 #define TDM_SCHEDULER_LABELS_H
 
+#include "runtime/wire/message.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 #include <tandem/actor.h>
@@ -23,8 +25,10 @@ tdm_status tdm__labels_add_wish(struct tdm__labels *wishes, const char *text);
 /* "!=" holds also on nodes that do not have the name. */
 bool tdm__labels_match(const struct tdm__labels *labels, const struct tdm__labels *wishes);
 
-/* One packed value.  Reading checks that they are wishes: TDM_E_PROTOCOL. */
-void tdm__labels_write(tdm_writer *writer, const struct tdm__labels *labels);
-tdm_status tdm__labels_read(const tdm_value *value, struct tdm__labels *labels_out);
+/* The labels as a list of strings in a message, which borrows them. */
+struct tdm__message_list tdm__labels_list(const struct tdm__labels *labels);
+/* Reads a decoded list of strings, and checks that they are wishes: TDM_E_PROTOCOL. */
+tdm_status tdm__labels_of_list(const struct tdm__message_list *list,
+                               struct tdm__labels *labels_out);
 
 #endif

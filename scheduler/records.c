@@ -3,6 +3,7 @@
 #include "scheduler/records.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,30 +20,11 @@ const char *tdm__store_key(const char *kind, const struct tdm__id *id,
 
 /* ---- helpers of all records ------------------------------------------------------------- */
 
-static void write_id(tdm_writer *writer, const struct tdm__id *id)
+static tdm_status copy_text(const char *text, char *target, size_t room)
 {
-    tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
-}
-
-static tdm_status read_id(const tdm_value *value, struct tdm__id *id)
-{
-    struct tdm_bytes bytes = tdm_value_bytes(value);
-
-    if (bytes.size_bytes != sizeof(id->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, not %zu", bytes.size_bytes,
-                         sizeof(id->bytes));
-    }
-    memcpy(id->bytes, bytes.data, sizeof(id->bytes));
-    return TDM_OK;
-}
-
-static tdm_status read_text(const tdm_value *value, char *target, size_t room)
-{
-    const char *text = tdm_value_string(value, NULL);
-
-    if (text == NULL || strlen(text) >= room) {
-        return tdm__fail(TDM_E_PROTOCOL, "no text of at most %zu bytes where one belongs",
-                         room - 1);
+    if (strlen(text) >= room) {
+        return tdm__fail(TDM_E_PROTOCOL, "a text of %zu bytes where at most %zu fit",
+                         strlen(text), room - 1);
     }
     memcpy(target, text, strlen(text) + 1);
     return TDM_OK;
@@ -86,24 +68,26 @@ static tdm_status put_record(struct tdm__txn *txn, const char *key, int64_t leas
 static void write_node(tdm_writer *writer, const void *source)
 {
     const struct tdm__node_record *node = source;
+    const struct tdm__node_record_message message = {.id = node->id,
+                                                     .name = node->name,
+                                                     .unix_address = node->unix_address,
+                                                     .tcp_address = node->tcp_address,
+                                                     .pid = node->pid};
 
-    tdm_write_array(writer, 5);
-    write_id(writer, &node->id);
-    tdm_write_string(writer, node->name);
-    tdm_write_string(writer, node->unix_address);
-    tdm_write_string(writer, node->tcp_address);
-    tdm_write_int(writer, node->pid);
+    (void)tdm__node_record_encode(&message, writer);
 }
 
 static tdm_status read_node(const tdm_value *value, void *target)
 {
     struct tdm__node_record *node = target;
+    struct tdm__node_record_message message;
 
-    TDM_TRY(read_id(tdm_value_at(value, 0), &node->id));
-    TDM_TRY(read_text(tdm_value_at(value, 1), node->name, sizeof(node->name)));
-    TDM_TRY(read_text(tdm_value_at(value, 2), node->unix_address, sizeof(node->unix_address)));
-    TDM_TRY(read_text(tdm_value_at(value, 3), node->tcp_address, sizeof(node->tcp_address)));
-    node->pid = tdm_value_int(tdm_value_at(value, 4), 0);
+    TDM_TRY(tdm__node_record_decode(value, &message));
+    node->id = message.id;
+    TDM_TRY(copy_text(message.name, node->name, sizeof(node->name)));
+    TDM_TRY(copy_text(message.unix_address, node->unix_address, sizeof(node->unix_address)));
+    TDM_TRY(copy_text(message.tcp_address, node->tcp_address, sizeof(node->tcp_address)));
+    node->pid = message.pid;
     return TDM_OK;
 }
 
@@ -157,32 +141,35 @@ tdm_status tdm__free_record_put(struct tdm__txn *txn, const struct tdm__node_res
 static void write_actor(tdm_writer *writer, const void *source)
 {
     const struct tdm__actor_record *actor = source;
+    const struct tdm__actor_record_message message = {.actor = actor->actor,
+                                                      .node = actor->node,
+                                                      .group = actor->group,
+                                                      .bundle = actor->bundle,
+                                                      .grant =
+                                                          tdm__grant_to_message(&actor->grant),
+                                                      .name_key = actor->name_key,
+                                                      .class_name = actor->class_name,
+                                                      .home = actor->home,
+                                                      .returns = actor->returns};
 
-    tdm_write_array(writer, 9);
-    write_id(writer, &actor->actor);
-    write_id(writer, &actor->node);
-    write_id(writer, &actor->group);
-    tdm_write_uint(writer, actor->bundle);
-    tdm__grant_write(writer, &actor->grant);
-    tdm_write_string(writer, actor->name_key);
-    tdm_write_string(writer, actor->class_name);
-    write_id(writer, &actor->home);
-    tdm_write_bool(writer, actor->returns);
+    (void)tdm__actor_record_encode(&message, writer);
 }
 
 static tdm_status read_actor(const tdm_value *value, void *target)
 {
     struct tdm__actor_record *actor = target;
+    struct tdm__actor_record_message message;
 
-    TDM_TRY(read_id(tdm_value_at(value, 0), &actor->actor));
-    TDM_TRY(read_id(tdm_value_at(value, 1), &actor->node));
-    TDM_TRY(read_id(tdm_value_at(value, 2), &actor->group));
-    actor->bundle = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
-    TDM_TRY(tdm__grant_read(tdm_value_at(value, 4), &actor->grant));
-    TDM_TRY(read_text(tdm_value_at(value, 5), actor->name_key, sizeof(actor->name_key)));
-    TDM_TRY(read_text(tdm_value_at(value, 6), actor->class_name, sizeof(actor->class_name)));
-    TDM_TRY(read_id(tdm_value_at(value, 7), &actor->home));
-    actor->returns = tdm_value_bool(tdm_value_at(value, 8), 0) != 0;
+    TDM_TRY(tdm__actor_record_decode(value, &message));
+    actor->actor = message.actor;
+    actor->node = message.node;
+    actor->group = message.group;
+    actor->bundle = message.bundle;
+    TDM_TRY(tdm__grant_of_message(&message.grant, &actor->grant));
+    TDM_TRY(copy_text(message.name_key, actor->name_key, sizeof(actor->name_key)));
+    TDM_TRY(copy_text(message.class_name, actor->class_name, sizeof(actor->class_name)));
+    actor->home = message.home;
+    actor->returns = message.returns;
     return TDM_OK;
 }
 
@@ -206,55 +193,65 @@ tdm_status tdm__actor_record_put(struct tdm__txn *txn, const struct tdm__actor_r
 
 /* ---- group/ID --------------------------------------------------------------------------- */
 
-enum { GROUP_VALUES = 6 };
+static void get_bundle(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__bundle_record *bundle = &((const struct tdm__bundle_record *)arg)[index];
+    struct tdm__bundle_record_message *item = item_out;
+
+    *item =
+        (struct tdm__bundle_record_message){bundle->node, tdm__grant_to_message(&bundle->grant),
+                                            tdm__pool_to_message(&bundle->pool)};
+}
 
 static void write_group(tdm_writer *writer, const void *source)
 {
     const struct tdm__group_record *group = source;
+    const struct tdm__group_record_message message = {
+        .name_space = group->name_space,
+        .name = group->name,
+        .detached = group->detached,
+        .closed = group->closed,
+        .home = group->home,
+        .bundles = {.count = group->bundles_count, .get = get_bundle, .arg = group->bundles}};
 
-    tdm_write_array(writer, GROUP_VALUES);
-    tdm_write_string(writer, group->name_space);
-    tdm_write_string(writer, group->name);
-    tdm_write_bool(writer, group->detached);
-    tdm_write_bool(writer, group->closed);
-    write_id(writer, &group->home);
-    tdm_write_array(writer, group->bundles_count);
-    for (uint32_t i = 0; i < group->bundles_count; i++) {
-        tdm_write_array(writer, 3);
-        write_id(writer, &group->bundles[i].node);
-        tdm__grant_write(writer, &group->bundles[i].grant);
-        tdm__pool_write(writer, &group->bundles[i].pool);
-    }
+    (void)tdm__group_record_encode(&message, writer);
 }
 
-static tdm_status read_bundle(const tdm_value *value, struct tdm__bundle_record *bundle)
+static tdm_status read_bundles(const struct tdm__message_list *list,
+                               struct tdm__bundle_record *bundles)
 {
-    TDM_TRY(read_id(tdm_value_at(value, 0), &bundle->node));
-    TDM_TRY(tdm__grant_read(tdm_value_at(value, 1), &bundle->grant));
-    return tdm__pool_read(tdm_value_at(value, 2), &bundle->pool);
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct tdm__bundle_record_message item;
+
+        tdm__message_list_read(list, i, &item, sizeof(item));
+        bundles[i].node = item.node;
+        TDM_TRY(tdm__grant_of_message(&item.grant, &bundles[i].grant));
+        TDM_TRY(tdm__pool_of_message(&item.pool, &bundles[i].pool));
+    }
+    return TDM_OK;
 }
 
 static tdm_status read_group(const tdm_value *value, void *target)
 {
-    const tdm_value *bundles = tdm_value_at(value, GROUP_VALUES - 1);
-    struct tdm__group_record group = {.bundles_count = tdm_value_count(bundles)};
-    tdm_status status = TDM_OK;
+    struct tdm__group_record_message message;
+    struct tdm__group_record group = {0};
+    tdm_status status;
 
+    TDM_TRY(tdm__group_record_decode(value, &message));
+    group.bundles_count = message.bundles.count;
     if (group.bundles_count == 0 || group.bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "a group of %u bundles", group.bundles_count);
     }
-    TDM_TRY(read_text(tdm_value_at(value, 0), group.name_space, sizeof(group.name_space)));
-    TDM_TRY(read_text(tdm_value_at(value, 1), group.name, sizeof(group.name)));
-    group.detached = tdm_value_bool(tdm_value_at(value, 2), 0) != 0;
-    group.closed = tdm_value_bool(tdm_value_at(value, 3), 0) != 0;
-    TDM_TRY(read_id(tdm_value_at(value, 4), &group.home));
+    TDM_TRY(copy_text(message.name_space, group.name_space, sizeof(group.name_space)));
+    TDM_TRY(copy_text(message.name, group.name, sizeof(group.name)));
+    group.detached = message.detached;
+    group.closed = message.closed;
+    group.home = message.home;
     group.bundles = calloc(group.bundles_count, sizeof(*group.bundles));
     if (group.bundles == NULL) {
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", group.bundles_count);
     }
-    for (uint32_t i = 0; i < group.bundles_count && status == TDM_OK; i++) {
-        status = read_bundle(tdm_value_at(bundles, i), &group.bundles[i]);
-    }
+    status = read_bundles(&message.bundles, group.bundles);
     if (status != TDM_OK) {
         tdm__group_record_fini(&group);
         return status;
@@ -305,12 +302,20 @@ tdm_status tdm__group_record_put(struct tdm__txn *txn, const char *key,
 
 static void write_holder(tdm_writer *writer, const void *source)
 {
-    write_id(writer, source);
+    tdm_write_bytes(writer, source, sizeof(struct tdm__id));
 }
 
 static tdm_status read_holder(const tdm_value *value, void *target)
 {
-    return read_id(value, target);
+    struct tdm_bytes bytes = tdm_value_bytes(value);
+    struct tdm__id *id = target;
+
+    if (bytes.size_bytes != sizeof(id->bytes)) {
+        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, not %zu", bytes.size_bytes,
+                         sizeof(id->bytes));
+    }
+    memcpy(id->bytes, bytes.data, sizeof(id->bytes));
+    return TDM_OK;
 }
 
 const char *tdm__group_name_key(const struct tdm__group_record *group,

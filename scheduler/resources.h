@@ -4,6 +4,7 @@
 #define TDM_SCHEDULER_RESOURCES_H
 
 #include "runtime/id.h"
+#include "runtime/messages/messages.h"
 #include "runtime/text.h"
 #include "scheduler/labels.h"
 
@@ -124,10 +125,18 @@ void tdm__resources_write(tdm_writer *writer, const struct tdm__resources *resou
 tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *resources_out);
 void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant);
 tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out);
-void tdm__pool_write(tdm_writer *writer, const struct tdm__pool *pool);
-tdm_status tdm__pool_read(const tdm_value *value, struct tdm__pool *pool_out);
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node);
 tdm_status tdm__node_resources_read(const tdm_value *value,
                                     struct tdm__node_resources *node_out);
+/* The same as messages inside other messages.  A message borrows from the structure. */
+struct tdm__resources_message tdm__resources_to_message(const struct tdm__resources *resources);
+tdm_status tdm__resources_of_message(const struct tdm__resources_message *message,
+                                     struct tdm__resources *resources_out);
+struct tdm__grant_message tdm__grant_to_message(const struct tdm__grant *grant);
+tdm_status tdm__grant_of_message(const struct tdm__grant_message *message,
+                                 struct tdm__grant *grant_out);
+struct tdm__pool_message tdm__pool_to_message(const struct tdm__pool *pool);
+tdm_status tdm__pool_of_message(const struct tdm__pool_message *message,
+                                struct tdm__pool *pool_out);
 
 #endif

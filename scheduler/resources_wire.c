@@ -1,4 +1,4 @@
-/* resources_wire.c - requests, grants and pools as packed values. */
+/* resources_wire.c - requests, grants and pools as messages. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "scheduler/resources.h"
 
@@ -6,81 +6,102 @@
 
 #include <string.h>
 
-/* request  [cpu, gpu, [name, amount, …]]
- * grant    [cpu, gpu of each, [gpu index, …], [name, amount, …]]
- * pool     [cpu total, cpu free, [gpu total, gpu free, …], [name, total, free, …]]
- * node     [id, name, pool] */
+/* runtime/messages/scheduling.def declares the messages.  The functions here copy between them
+ * and the structures of the scheduler, and check what a table cannot express: ranges, orders,
+ * and that parts agree. */
 
 /* ---- writing ---------------------------------------------------------------------------- */
 
-static void write_custom(tdm_writer *writer, const struct tdm__custom_resource *custom)
+static void get_custom(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__custom_resource *custom = arg;
+    struct tdm__custom_resource_message *item = item_out;
+
+    *item = (struct tdm__custom_resource_message){custom[index].name, custom[index].amount};
+}
+
+static struct tdm__message_list custom_list(const struct tdm__custom_resource *custom)
 {
     uint32_t count = 0;
 
     while (count < TDM__CUSTOM_RESOURCES_MAX && custom[count].name[0] != '\0') {
         count++;
     }
-    tdm_write_array(writer, 2 * count);
-    for (uint32_t i = 0; i < count; i++) {
-        tdm_write_string(writer, custom[i].name);
-        tdm_write_int(writer, custom[i].amount);
-    }
+    return (struct tdm__message_list){.count = count, .get = get_custom, .arg = custom};
 }
 
-static void write_amount(tdm_writer *writer, const struct tdm__amount *amount)
+static struct tdm__amount_message amount_to_message(const struct tdm__amount *amount)
 {
-    tdm_write_int(writer, amount->total);
-    tdm_write_int(writer, amount->free);
+    return (struct tdm__amount_message){amount->total, amount->free};
 }
 
-void tdm__resources_write(tdm_writer *writer, const struct tdm__resources *resources)
+static void get_gpu(const void *arg, uint32_t index, void *item_out)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_int(writer, resources->cpu);
-    tdm_write_int(writer, resources->gpu);
-    write_custom(writer, resources->custom);
+    *(struct tdm__amount_message *)item_out =
+        amount_to_message(&((const struct tdm__amount *)arg)[index]);
 }
 
-void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant)
+static void get_custom_pool(const void *arg, uint32_t index, void *item_out)
 {
-    tdm_write_array(writer, 4);
-    tdm_write_int(writer, grant->cpu);
-    tdm_write_int(writer, grant->gpu_amount);
-    tdm_write_array(writer, grant->gpus_count);
-    for (uint32_t i = 0; i < grant->gpus_count; i++) {
-        tdm_write_uint(writer, grant->gpu_indices[i]);
-    }
-    write_custom(writer, grant->custom);
+    const struct tdm__custom_pool *custom = arg;
+    struct tdm__custom_pool_message *item = item_out;
+
+    *item = (struct tdm__custom_pool_message){custom[index].name,
+                                              amount_to_message(&custom[index].amount)};
 }
 
-void tdm__pool_write(tdm_writer *writer, const struct tdm__pool *pool)
+struct tdm__resources_message tdm__resources_to_message(const struct tdm__resources *resources)
+{
+    return (struct tdm__resources_message){resources->cpu, resources->gpu,
+                                           custom_list(resources->custom)};
+}
+
+struct tdm__grant_message tdm__grant_to_message(const struct tdm__grant *grant)
+{
+    return (struct tdm__grant_message){
+        .cpu = grant->cpu,
+        .gpu_amount = grant->gpu_amount,
+        .gpu_indices = {.count = grant->gpus_count, .items = grant->gpu_indices},
+        .custom = custom_list(grant->custom)};
+}
+
+struct tdm__pool_message tdm__pool_to_message(const struct tdm__pool *pool)
 {
     uint32_t count = 0;
 
     while (count < TDM__CUSTOM_RESOURCES_MAX && pool->custom[count].name[0] != '\0') {
         count++;
     }
-    tdm_write_array(writer, 4);
-    write_amount(writer, &pool->cpu);
-    tdm_write_array(writer, 2 * pool->gpus_count);
-    for (uint32_t i = 0; i < pool->gpus_count; i++) {
-        write_amount(writer, &pool->gpus[i]);
-    }
-    tdm_write_array(writer, 3 * count);
-    for (uint32_t i = 0; i < count; i++) {
-        tdm_write_string(writer, pool->custom[i].name);
-        write_amount(writer, &pool->custom[i].amount);
-    }
+    return (struct tdm__pool_message){
+        .cpu = amount_to_message(&pool->cpu),
+        .gpus = {.count = pool->gpus_count, .get = get_gpu, .arg = pool->gpus},
+        .custom = {.count = count, .get = get_custom_pool, .arg = pool->custom}};
+}
+
+void tdm__resources_write(tdm_writer *writer, const struct tdm__resources *resources)
+{
+    const struct tdm__resources_message message = tdm__resources_to_message(resources);
+
+    (void)tdm__resources_encode(&message, writer);
+}
+
+void tdm__grant_write(tdm_writer *writer, const struct tdm__grant *grant)
+{
+    const struct tdm__grant_message message = tdm__grant_to_message(grant);
+
+    (void)tdm__grant_encode(&message, writer);
 }
 
 void tdm__node_resources_write(tdm_writer *writer, const struct tdm__node_resources *node)
 {
-    tdm_write_array(writer, 5);
-    tdm_write_bytes(writer, node->id.bytes, sizeof(node->id.bytes));
-    tdm_write_string(writer, node->name);
-    tdm__pool_write(writer, &node->pool);
-    tdm_write_uint(writer, node->actors_count);
-    tdm__labels_write(writer, &node->labels);
+    const struct tdm__node_resources_message message = {
+        .id = node->id,
+        .name = node->name,
+        .pool = tdm__pool_to_message(&node->pool),
+        .actors_count = node->actors_count,
+        .labels = tdm__labels_list(&node->labels)};
+
+    (void)tdm__node_resources_encode(&message, writer);
 }
 
 /* ---- reading: nothing of what came is believed ------------------------------------------ */
@@ -90,41 +111,24 @@ static tdm_status malformed(const char *what, const char *why)
     return tdm__fail(TDM_E_PROTOCOL, "malformed %s: %s", what, why);
 }
 
-/* An array of the right length, so that what follows need not ask. */
-static tdm_status check_array(const tdm_value *value, uint32_t count, const char *what)
+static tdm_status check_steps(int64_t steps, int64_t max, const char *what)
 {
-    if (value == NULL || tdm_value_kind_of(value) != TDM_ARRAY ||
-        tdm_value_count(value) != count) {
-        return tdm__fail(TDM_E_PROTOCOL, "malformed %s: not an array of %u", what, count);
-    }
-    return TDM_OK;
+    return steps < 0 || steps > max ? malformed(what, "an amount is out of range") : TDM_OK;
 }
 
-static tdm_status read_steps(const tdm_value *value, int64_t max, const char *what,
-                             int64_t *steps_out)
-{
-    int64_t steps = tdm_value_int(value, -1);
-
-    if (steps < 0 || steps > max) {
-        return malformed(what, "an amount is missing or out of range");
-    }
-    *steps_out = steps;
-    return TDM_OK;
-}
-
-static tdm_status read_amount(const tdm_value *array, uint32_t index, int64_t max,
+static tdm_status read_amount(const struct tdm__amount_message *message, int64_t max,
                               const char *what, struct tdm__amount *amount_out)
 {
-    TDM_TRY(read_steps(tdm_value_at(array, index), max, what, &amount_out->total));
-    return read_steps(tdm_value_at(array, index + 1), amount_out->total, what,
-                      &amount_out->free);
+    TDM_TRY(check_steps(message->total, max, what));
+    TDM_TRY(check_steps(message->free, message->total, what));
+    *amount_out = (struct tdm__amount){message->total, message->free};
+    return TDM_OK;
 }
 
 /* Copies a name that must come after `previous` (NULL for the first). */
-static tdm_status read_name(const tdm_value *value, const char *previous, const char *what,
+static tdm_status read_name(const char *name, const char *previous, const char *what,
                             char name_out[TDM__RESOURCE_NAME_BYTES])
 {
-    const char *name = tdm_value_string(value, "");
     size_t length = strnlen(name, TDM__RESOURCE_NAME_BYTES);
 
     if (length == 0 || length == TDM__RESOURCE_NAME_BYTES) {
@@ -137,47 +141,36 @@ static tdm_status read_name(const tdm_value *value, const char *previous, const 
     return TDM_OK;
 }
 
-/* The named resources: tuples of `width` values.  Their number, if it is allowed. */
-static tdm_status count_custom(const tdm_value *value, uint32_t width, const char *what,
-                               uint32_t *count_out)
-{
-    uint32_t count = tdm_value_count(value) / width;
-
-    TDM_TRY(check_array(value, count * width, what));
-    if (count > TDM__CUSTOM_RESOURCES_MAX) {
-        return malformed(what, "too many named resources");
-    }
-    *count_out = count;
-    return TDM_OK;
-}
-
-static tdm_status read_custom(const tdm_value *value, const char *what,
+static tdm_status read_custom(const struct tdm__message_list *list, const char *what,
                               struct tdm__custom_resource *custom_out)
 {
-    uint32_t count = 0;
+    if (list->count > TDM__CUSTOM_RESOURCES_MAX) {
+        return malformed(what, "too many named resources");
+    }
+    for (uint32_t i = 0; i < list->count; i++) {
+        struct tdm__custom_resource_message item;
 
-    TDM_TRY(count_custom(value, 2, what, &count));
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(read_name(tdm_value_at(value, 2 * i), i > 0 ? custom_out[i - 1].name : NULL,
-                          what, custom_out[i].name));
-        TDM_TRY(read_steps(tdm_value_at(value, 2 * i + 1), TDM__RESOURCE_AMOUNT_MAX, what,
-                           &custom_out[i].amount));
-        if (custom_out[i].amount == 0) {
+        tdm__message_list_read(list, i, &item, sizeof(item));
+        TDM_TRY(read_name(item.name, i > 0 ? custom_out[i - 1].name : NULL, what,
+                          custom_out[i].name));
+        TDM_TRY(check_steps(item.amount, TDM__RESOURCE_AMOUNT_MAX, what));
+        if (item.amount == 0) {
             return malformed(what, "a named resource of nothing");
         }
+        custom_out[i].amount = item.amount;
     }
     return TDM_OK;
 }
 
-tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *resources_out)
+tdm_status tdm__resources_of_message(const struct tdm__resources_message *message,
+                                     struct tdm__resources *resources_out)
 {
     static const char what[] = "resource request";
-    struct tdm__resources resources = {0};
+    struct tdm__resources resources = {.cpu = message->cpu, .gpu = message->gpu};
 
-    TDM_TRY(check_array(value, 3, what));
-    TDM_TRY(read_steps(tdm_value_at(value, 0), TDM__RESOURCE_AMOUNT_MAX, what, &resources.cpu));
-    TDM_TRY(read_steps(tdm_value_at(value, 1), TDM__RESOURCE_AMOUNT_MAX, what, &resources.gpu));
-    TDM_TRY(read_custom(tdm_value_at(value, 2), what, resources.custom));
+    TDM_TRY(check_steps(message->cpu, TDM__RESOURCE_AMOUNT_MAX, what));
+    TDM_TRY(check_steps(message->gpu, TDM__RESOURCE_AMOUNT_MAX, what));
+    TDM_TRY(read_custom(&message->custom, what, resources.custom));
     if (resources.gpu > TDM__RESOURCE_ONE && resources.gpu % TDM__RESOURCE_ONE != 0) {
         return malformed(what, "more than one GPU, but not whole ones");
     }
@@ -185,37 +178,45 @@ tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *re
     return TDM_OK;
 }
 
-static tdm_status read_gpu_indices(const tdm_value *value, struct tdm__grant *grant)
+tdm_status tdm__resources_read(const tdm_value *value, struct tdm__resources *resources_out)
+{
+    struct tdm__resources_message message;
+
+    TDM_TRY(tdm__resources_decode(value, &message));
+    return tdm__resources_of_message(&message, resources_out);
+}
+
+static tdm_status read_gpu_indices(const struct tdm__message_list *list,
+                                   struct tdm__grant *grant)
 {
     static const char what[] = "grant";
-    uint32_t count = tdm_value_count(value);
 
-    TDM_TRY(check_array(value, count, what));
-    if (count > TDM__NODE_GPUS_MAX) {
+    if (list->count > TDM__NODE_GPUS_MAX) {
         return malformed(what, "too many GPUs");
     }
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t index = tdm_value_uint(tdm_value_at(value, i), UINT64_MAX);
+    for (uint32_t i = 0; i < list->count; i++) {
+        uint32_t index;
 
+        tdm__message_list_read(list, i, &index, sizeof(index));
         if (index >= TDM__NODE_GPUS_MAX || (i > 0 && index <= grant->gpu_indices[i - 1])) {
             return malformed(what, "GPU indices are out of range or order");
         }
-        grant->gpu_indices[i] = (uint32_t)index;
+        grant->gpu_indices[i] = index;
     }
-    grant->gpus_count = count;
+    grant->gpus_count = list->count;
     return TDM_OK;
 }
 
-tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out)
+tdm_status tdm__grant_of_message(const struct tdm__grant_message *message,
+                                 struct tdm__grant *grant_out)
 {
     static const char what[] = "grant";
-    struct tdm__grant grant = {0};
+    struct tdm__grant grant = {.cpu = message->cpu, .gpu_amount = message->gpu_amount};
 
-    TDM_TRY(check_array(value, 4, what));
-    TDM_TRY(read_steps(tdm_value_at(value, 0), TDM__RESOURCE_AMOUNT_MAX, what, &grant.cpu));
-    TDM_TRY(read_steps(tdm_value_at(value, 1), TDM__RESOURCE_ONE, what, &grant.gpu_amount));
-    TDM_TRY(read_gpu_indices(tdm_value_at(value, 2), &grant));
-    TDM_TRY(read_custom(tdm_value_at(value, 3), what, grant.custom));
+    TDM_TRY(check_steps(message->cpu, TDM__RESOURCE_AMOUNT_MAX, what));
+    TDM_TRY(check_steps(message->gpu_amount, TDM__RESOURCE_ONE, what));
+    TDM_TRY(read_gpu_indices(&message->gpu_indices, &grant));
+    TDM_TRY(read_custom(&message->custom, what, grant.custom));
     if ((grant.gpus_count == 0) != (grant.gpu_amount == 0) ||
         (grant.gpus_count > 1 && grant.gpu_amount != TDM__RESOURCE_ONE)) {
         return malformed(what, "the GPUs and their amount do not agree");
@@ -224,38 +225,41 @@ tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out)
     return TDM_OK;
 }
 
-static tdm_status read_gpus(const tdm_value *value, struct tdm__pool *pool)
+tdm_status tdm__grant_read(const tdm_value *value, struct tdm__grant *grant_out)
 {
-    static const char what[] = "resource pool";
-    uint32_t count = tdm_value_count(value) / 2;
+    struct tdm__grant_message message;
 
-    TDM_TRY(check_array(value, 2 * count, what));
-    if (count > TDM__NODE_GPUS_MAX) {
-        return malformed(what, "too many GPUs");
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(read_amount(value, 2 * i, TDM__RESOURCE_ONE, what, &pool->gpus[i]));
-    }
-    pool->gpus_count = count;
-    return TDM_OK;
+    TDM_TRY(tdm__grant_decode(value, &message));
+    return tdm__grant_of_message(&message, grant_out);
 }
 
-tdm_status tdm__pool_read(const tdm_value *value, struct tdm__pool *pool_out)
+tdm_status tdm__pool_of_message(const struct tdm__pool_message *message,
+                                struct tdm__pool *pool_out)
 {
     static const char what[] = "resource pool";
-    const tdm_value *custom = tdm_value_at(value, 3);
-    struct tdm__pool pool = {0};
-    uint32_t count = 0;
+    struct tdm__pool pool = {.gpus_count = message->gpus.count};
 
-    TDM_TRY(check_array(value, 4, what));
-    TDM_TRY(read_amount(value, 0, TDM__RESOURCE_AMOUNT_MAX, what, &pool.cpu));
-    TDM_TRY(read_gpus(tdm_value_at(value, 2), &pool));
-    TDM_TRY(count_custom(custom, 3, what, &count));
-    for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(read_name(tdm_value_at(custom, 3 * i), i > 0 ? pool.custom[i - 1].name : NULL,
-                          what, pool.custom[i].name));
-        TDM_TRY(read_amount(custom, 3 * i + 1, TDM__RESOURCE_AMOUNT_MAX, what,
-                            &pool.custom[i].amount));
+    TDM_TRY(read_amount(&message->cpu, TDM__RESOURCE_AMOUNT_MAX, what, &pool.cpu));
+    if (message->gpus.count > TDM__NODE_GPUS_MAX) {
+        return malformed(what, "too many GPUs");
+    }
+    if (message->custom.count > TDM__CUSTOM_RESOURCES_MAX) {
+        return malformed(what, "too many named resources");
+    }
+    for (uint32_t i = 0; i < pool.gpus_count; i++) {
+        struct tdm__amount_message gpu;
+
+        tdm__message_list_read(&message->gpus, i, &gpu, sizeof(gpu));
+        TDM_TRY(read_amount(&gpu, TDM__RESOURCE_ONE, what, &pool.gpus[i]));
+    }
+    for (uint32_t i = 0; i < message->custom.count; i++) {
+        struct tdm__custom_pool_message item;
+
+        tdm__message_list_read(&message->custom, i, &item, sizeof(item));
+        TDM_TRY(read_name(item.name, i > 0 ? pool.custom[i - 1].name : NULL, what,
+                          pool.custom[i].name));
+        TDM_TRY(
+            read_amount(&item.amount, TDM__RESOURCE_AMOUNT_MAX, what, &pool.custom[i].amount));
     }
     *pool_out = pool;
     return TDM_OK;
@@ -264,24 +268,20 @@ tdm_status tdm__pool_read(const tdm_value *value, struct tdm__pool *pool_out)
 tdm_status tdm__node_resources_read(const tdm_value *value,
                                     struct tdm__node_resources *node_out)
 {
-    static const char what[] = "node";
+    struct tdm__node_resources_message message;
     struct tdm__node_resources node = {0};
-    struct tdm_bytes id = tdm_value_bytes(tdm_value_at(value, 0));
-    const char *name = tdm_value_string(tdm_value_at(value, 1), "");
-    size_t length = strnlen(name, TDM__NODE_NAME_BYTES);
+    size_t length;
 
-    TDM_TRY(check_array(value, 5, what));
-    if (id.size_bytes != sizeof(node.id.bytes)) {
-        return malformed(what, "an id has 16 bytes");
-    }
+    TDM_TRY(tdm__node_resources_decode(value, &message));
+    length = strnlen(message.name, TDM__NODE_NAME_BYTES);
     if (length == 0 || length == TDM__NODE_NAME_BYTES) {
-        return malformed(what, "a name has 1 to 63 bytes");
+        return malformed("node", "a name has 1 to 63 bytes");
     }
-    TDM_TRY(tdm__pool_read(tdm_value_at(value, 2), &node.pool));
-    node.actors_count = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
-    TDM_TRY(tdm__labels_read(tdm_value_at(value, 4), &node.labels));
-    memcpy(node.id.bytes, id.data, id.size_bytes);
-    memcpy(node.name, name, length);
+    node.id = message.id;
+    memcpy(node.name, message.name, length);
+    node.actors_count = message.actors_count;
+    TDM_TRY(tdm__pool_of_message(&message.pool, &node.pool));
+    TDM_TRY(tdm__labels_of_list(&message.labels, &node.labels));
     *node_out = node;
     return TDM_OK;
 }

@@ -68,7 +68,7 @@ def ndarray(dtype, shape, data, padding=0):
 
 
 def spec():
-    return pack([ID, ID, "name", "space", "class", [10000, 0, ["disk", 5]], bytes(16), 0, "", "/lib.so", "/tmp",
+    return pack([ID, ID, "name", "space", "class", [10000, 0, [["disk", 5]]], bytes(16), 0, "", "/lib.so", "/tmp",
                  ["A=b"], False, True, pack([1, "two"]), ID, 0, bytes(16), ["zone=in(a,b)"], False, -1, 3, 4, 100,
                  True, False, False])
 
@@ -116,6 +116,8 @@ def seeds():
         yield "reference", name, b"\x00" + body
     yield "reference", "inside", b"\x01" + pack([Packed(ext(2, reference())), {"k": Packed(ext(3, handle()))}])
     yield "message", "update_member", pack([ID, 1])
+    yield "message", "spec", spec()
+    yield "message", "bootstrap", bootstrap()
     yield "message", "version_ask", pack(["model", 1, ID, 0, 0, [ID, 1], [[ID, 1], [ID, 2]], [ID, 1], 5, 6, 0, [], 0, 0, 0,
                                           False])
     yield "message", "version_reply", pack([1, 2, 3, 1, True, 5, 6])

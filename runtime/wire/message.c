@@ -231,7 +231,7 @@ static tdm_status fail_type(const struct place *place, enum tdm__field_kind kind
     char found[FOUND_BYTES];
 
     (void)path_print(place, path);
-    return tdm__fail(TDM_E_TYPE, "message field %s: expected %s, found %s", path,
+    return tdm__fail(TDM_E_PROTOCOL, "message field %s: expected %s, found %s", path,
                      kinds[kind].expected, found_text(value, found));
 }
 
@@ -249,7 +249,7 @@ static tdm_status fail_count(const struct place *place, const struct tdm__messag
         used += printed < 0 ? sizeof(names) : (size_t)printed;
     }
     (void)path_print(place, path);
-    return tdm__fail(TDM_E_TYPE, "message %s: expected %u fields (%s), found %u", path,
+    return tdm__fail(TDM_E_PROTOCOL, "message %s: expected %u fields (%s), found %u", path,
                      message->fields_count, names, tdm_value_count(value));
 }
 

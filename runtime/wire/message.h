@@ -94,9 +94,9 @@ tdm_status tdm__message_encode(const struct tdm__message *message, const void *s
                                tdm_writer *writer);
 
 /* Checks the number and the types of all fields, also of nested messages and lists, and fills
- * the structure.  On failure the structure is undefined, and the result is TDM_E_TYPE with an
- * error that names the message, the field, and the expected and the found type.
- * `value` may be NULL. */
+ * the structure.  On failure the structure is undefined, and the result is TDM_E_PROTOCOL with
+ * an error that names the message, the field, and the expected and the found type. `value` may
+ * be NULL. */
 tdm_status tdm__message_decode(const struct tdm__message *message, const tdm_value *value,
                                void *structure_out);
 

@@ -249,14 +249,14 @@ static void malformed_requests_are_refused(void **state)
 {
     (void)state;
     TRY(send(TDM__VERSION_READ, 16, 0, 0, NULL));
-    assert_int_equal(send(TDM__VERSION_READ, 15, 0, 0, NULL), TDM_E_TYPE);
+    assert_int_equal(send(TDM__VERSION_READ, 15, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(TDM__VERSION_RESTORE + 1, 16, 0, 0, NULL), TDM_E_PROTOCOL);
-    assert_int_equal(send(UINT64_MAX, 16, 0, 0, NULL), TDM_E_TYPE);
+    assert_int_equal(send(UINT64_MAX, 16, 0, 0, NULL), TDM_E_PROTOCOL);
     assert_int_equal(send(TDM__VERSION_DECIDE, 16, 0, 4, NULL), TDM_E_PROTOCOL);
     assert_int_not_equal(send(TDM__VERSION_DECIDE, 16, 0, 0, NULL), TDM_OK);
     assert_int_equal(send(TDM__VERSION_READ, 16, 257, 0, NULL), TDM_E_LIMIT);
-    assert_int_equal(send(0, 0, 0, 0, ""), TDM_E_TYPE);
-    assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnnnnn"), TDM_E_TYPE);
+    assert_int_equal(send(0, 0, 0, 0, ""), TDM_E_PROTOCOL);
+    assert_int_equal(send(0, 0, 0, 0, "nnnnnnnnnnnnnnnn"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "version.other", NULL, ""), TDM_E_NOT_FOUND);
 }
 

@@ -206,23 +206,23 @@ static void test_numbers_out_of_range_are_refused(void **state)
 {
     (void)state;
     assert_int_equal(decode_point("iu", (int64_t)INT32_MAX, (uint64_t)UINT32_MAX), TDM_OK);
-    assert_int_equal(decode_point("iu", (int64_t)INT32_MAX + 1, (uint64_t)0), TDM_E_TYPE);
+    assert_int_equal(decode_point("iu", (int64_t)INT32_MAX + 1, (uint64_t)0), TDM_E_PROTOCOL);
     assert_string_equal(tdm_error_detail(),
                         "message field point.x: expected an integer that fits int32_t, "
                         "found the integer 2147483648");
-    assert_int_equal(decode_point("iu", (int64_t)INT32_MIN - 1, (uint64_t)0), TDM_E_TYPE);
-    assert_int_equal(decode_point("iu", (int64_t)0, (uint64_t)UINT32_MAX + 1), TDM_E_TYPE);
-    assert_int_equal(decode_point("ii", (int64_t)0, (int64_t)-1), TDM_E_TYPE);
+    assert_int_equal(decode_point("iu", (int64_t)INT32_MIN - 1, (uint64_t)0), TDM_E_PROTOCOL);
+    assert_int_equal(decode_point("iu", (int64_t)0, (uint64_t)UINT32_MAX + 1), TDM_E_PROTOCOL);
+    assert_int_equal(decode_point("ii", (int64_t)0, (int64_t)-1), TDM_E_PROTOCOL);
     assert_non_null(strstr(tdm_error_detail(), "found the integer -1"));
 }
 
 static void test_wrong_number_of_fields_is_named(void **state)
 {
     (void)state;
-    assert_int_equal(decode_point("i", (int64_t)0), TDM_E_TYPE);
+    assert_int_equal(decode_point("i", (int64_t)0), TDM_E_PROTOCOL);
     assert_string_equal(tdm_error_detail(), "message point: expected 2 fields (x, y), found 1");
-    assert_int_equal(decode_point("iii", (int64_t)0, (int64_t)0, (int64_t)0), TDM_E_TYPE);
-    assert_int_equal(decode_point(""), TDM_E_TYPE);
+    assert_int_equal(decode_point("iii", (int64_t)0, (int64_t)0, (int64_t)0), TDM_E_PROTOCOL);
+    assert_int_equal(decode_point(""), TDM_E_PROTOCOL);
 }
 
 static void test_no_value_is_refused(void **state)
@@ -230,7 +230,7 @@ static void test_no_value_is_refused(void **state)
     struct point point;
 
     (void)state;
-    assert_int_equal(tdm__message_decode(point_table(), NULL, &point), TDM_E_TYPE);
+    assert_int_equal(tdm__message_decode(point_table(), NULL, &point), TDM_E_PROTOCOL);
     assert_string_equal(tdm_error_detail(),
                         "message field point: expected an array, found nothing");
 }
@@ -255,7 +255,7 @@ static void expect_refusal(uint32_t index, const char *format, const char *detai
     }
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &wrong), TDM_OK);
     assert_int_equal(tdm__message_decode(&everything, tdm_document_root(wrong), &got),
-                     TDM_E_TYPE);
+                     TDM_E_PROTOCOL);
     assert_string_equal(tdm_error_detail(), detail);
     tdm_document_destroy(wrong);
     tdm_document_destroy(document);
@@ -305,7 +305,8 @@ static void test_hash_of_a_table_is_fixed(void **state)
     (void)state;
     assert_true(tdm__message_hash_text("", TDM__MESSAGE_HASH_START) ==
                 UINT64_C(0xaf63bd4c8601b7df));
-    assert_true(tdm__message_hash(point_table(), TDM__MESSAGE_HASH_START) == UINT64_C(0x38e07428251fbb3b));
+    assert_true(tdm__message_hash(point_table(), TDM__MESSAGE_HASH_START) ==
+                UINT64_C(0x38e07428251fbb3b));
 }
 
 static void test_hash_changes_with_names_and_kinds(void **state)

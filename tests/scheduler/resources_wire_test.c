@@ -113,14 +113,14 @@ static void requests_that_cannot_be_are_refused(void **state)
     struct tdm__resources wanted;
 
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(tdm_pack(packed->writer, "ii(sisi)", INT64_C(1), INT64_C(1),
+        assert_int_equal(tdm_pack(packed->writer, "ii((si)(si))", INT64_C(1), INT64_C(1),
                                   names[i][0], INT64_C(1), names[i][1], INT64_C(1)),
                          TDM_OK);
         assert_int_equal(tdm__resources_read(parse(packed), &wanted), TDM_E_PROTOCOL);
     }
     assert_int_equal(tdm_pack(packed->writer, "ii()", INT64_C(1), INT64_C(15000)), TDM_OK);
     assert_int_equal(tdm__resources_read(parse(packed), &wanted), TDM_E_PROTOCOL);
-    assert_int_equal(tdm_pack(packed->writer, "ii(s)", INT64_C(1), INT64_C(1), "a"), TDM_OK);
+    assert_int_equal(tdm_pack(packed->writer, "ii((s))", INT64_C(1), INT64_C(1), "a"), TDM_OK);
     assert_int_equal(tdm__resources_read(parse(packed), &wanted), TDM_E_PROTOCOL);
     assert_int_equal(tdm__resources_read(NULL, &wanted), TDM_E_PROTOCOL);
 }
