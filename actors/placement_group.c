@@ -4,85 +4,106 @@
 
 #include "actors/runtime.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A name and its name space, "" and "" for none. */
-static tdm_status write_names(tdm_writer *writer, const tdm_runtime *runtime,
-                              const char *name_space, const char *name)
+/* Checks a name and its name space, and sets both to "" if there is no name. */
+static tdm_status check_names(const tdm_runtime *runtime, const char **name_space,
+                              const char **name)
 {
-    const char *space = name_space == NULL ? runtime->name_space : name_space;
-
-    if (name == NULL) {
-        space = name = "";
+    if (*name_space == NULL) {
+        *name_space = runtime->name_space;
     }
-    TDM_TRY(tdm__name_check("a group's name", name, "*"));
-    TDM_TRY(tdm__name_check("name space", space, "*/"));
-    tdm_write_string(writer, space);
-    tdm_write_string(writer, name);
-    return TDM_OK;
+    if (*name == NULL) {
+        *name_space = *name = "";
+    }
+    TDM_TRY(tdm__name_check("a group's name", *name, "*"));
+    return tdm__name_check("name space", *name_space, "*/");
+}
+
+static void get_bundle(const void *arg, uint32_t index, void *item_out)
+{
+    *(struct tdm__resources_message *)item_out =
+        tdm__resources_to_message(&((const struct tdm__resources *)arg)[index]);
+}
+
+static tdm_status write_bundles(tdm_writer *writer, const struct tdm_bundle *bundles,
+                                struct tdm__group_create_message *message)
+{
+    uint32_t count = message->bundles.count;
+    struct tdm__resources *wanted = calloc(count, sizeof(*wanted));
+    tdm_status status = TDM_OK;
+
+    if (wanted == NULL) {
+        return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
+    }
+    for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
+        status = tdm__wrap(tdm__resources_of_bundle(&bundles[i], &wanted[i]), "bundle %u", i);
+    }
+    if (status == TDM_OK) {
+        message->bundles.get = get_bundle;
+        message->bundles.arg = wanted;
+        status = tdm__group_create_encode(message, writer);
+    }
+    free(wanted);
+    return status;
 }
 
 static tdm_status write_request(tdm_writer *writer, const tdm_runtime *runtime,
                                 const struct tdm_bundle *bundles, uint32_t bundles_count,
                                 const struct tdm_placement_group_options *options)
 {
+    struct tdm__group_create_message message = {.strategy = (int64_t)options->strategy,
+                                                .bundles = {.count = bundles_count},
+                                                .name_space = options->name_space,
+                                                .name = options->name,
+                                                .detached = options->detached != 0};
+
     if (bundles_count == 0 || bundles_count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
                          (int)TDM_BUNDLES_MAX, bundles_count);
     }
-    tdm_write_array(writer, 5);
-    tdm_write_int(writer, (int64_t)options->strategy);
-    tdm_write_array(writer, bundles_count);
-    for (uint32_t i = 0; i < bundles_count; i++) {
-        struct tdm__resources wanted;
-
-        TDM_TRY(tdm__wrap(tdm__resources_of_bundle(&bundles[i], &wanted), "bundle %u", i));
-        tdm__resources_write(writer, &wanted);
-    }
-    TDM_TRY(write_names(writer, runtime, options->name_space, options->name));
-    tdm_write_bool(writer, options->detached != 0);
-    return tdm_writer_status(writer);
+    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
+    return write_bundles(writer, bundles, &message);
 }
 
-static tdm_status read_place(const tdm_value *value, struct tdm_bundle_place *place)
+static tdm_status read_place(const struct tdm__bundle_place_message *message,
+                             struct tdm_bundle_place *place)
 {
-    const char *node_id;
-    const tdm_value *gpus;
-
-    TDM_TRY(tdm_unpack(value, "sv", &node_id, &gpus));
-    (void)snprintf(place->node_id, sizeof(place->node_id), "%s", node_id);
-    if (tdm_value_count(gpus) > TDM_BUNDLE_GPUS_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "a bundle with %u GPUs", tdm_value_count(gpus));
+    (void)snprintf(place->node_id, sizeof(place->node_id), "%s", message->node_id);
+    if (message->gpu_indices.count > TDM_BUNDLE_GPUS_MAX) {
+        return tdm__fail(TDM_E_PROTOCOL, "a bundle with %u GPUs", message->gpu_indices.count);
     }
-    place->gpus_count = tdm_value_count(gpus);
+    place->gpus_count = message->gpu_indices.count;
     for (uint32_t i = 0; i < place->gpus_count; i++) {
-        place->gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+        tdm__message_list_read(&message->gpu_indices, i, &place->gpu_indices[i],
+                               sizeof(place->gpu_indices[i]));
     }
     return TDM_OK;
 }
 
 static tdm_status read_answer(const tdm_value *answer, tdm_placement_group *group)
 {
-    const void *id;
-    size_t id_bytes;
-    const tdm_value *places;
+    struct tdm__group_places_message message;
 
-    TDM_TRY(tdm_unpack(answer, "bv", &id, &id_bytes, &places));
-    if (id_bytes != sizeof(group->id.bytes) || tdm_value_count(places) == 0) {
-        return tdm__fail(TDM_E_PROTOCOL, "an answer with %u places and an id of %zu bytes",
-                         tdm_value_count(places), id_bytes);
+    TDM_TRY(tdm__group_places_decode(answer, &message));
+    if (message.places.count == 0) {
+        return tdm__fail(TDM_E_PROTOCOL, "an answer without places");
     }
-    memcpy(group->id.bytes, id, id_bytes);
-    group->bundles_count = tdm_value_count(places);
+    group->id = message.id;
+    group->bundles_count = message.places.count;
     group->places = calloc(group->bundles_count, sizeof(*group->places));
     if (group->places == NULL) {
         return tdm__fail(TDM_E_NOMEM, "the places of %u bundles", group->bundles_count);
     }
     for (uint32_t i = 0; i < group->bundles_count; i++) {
-        TDM_TRY(read_place(tdm_value_at(places, i), &group->places[i]));
+        struct tdm__bundle_place_message place;
+
+        tdm__message_list_read(&message.places, i, &place, sizeof(place));
+        TDM_TRY(read_place(&place, &group->places[i]));
     }
     return TDM_OK;
 }
@@ -165,13 +186,13 @@ static tdm_status find_group(tdm_runtime *runtime, const struct tdm__id *id,
                              const char *name_space, const char *name, int64_t timeout_ms,
                              tdm_placement_group **group_out)
 {
+    struct tdm__group_find_message message = {*id, name_space, name};
     tdm_writer *writer;
     tdm_status status;
 
+    TDM_TRY(check_names(runtime, &message.name_space, &message.name));
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
-    tdm_write_bytes(writer, id->bytes, sizeof(id->bytes));
-    status = write_names(writer, runtime, name_space, name);
+    status = tdm__group_find_encode(&message, writer);
     if (status == TDM_OK) {
         status = ask_for_group(runtime, "group.find", writer, timeout_ms, group_out);
     }
@@ -240,7 +261,9 @@ tdm_status tdm_placement_group_remove(tdm_placement_group *group, int64_t timeou
     }
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        status = tdm_pack(writer, "b", (const void *)group->id.bytes, sizeof(group->id.bytes));
+        const struct tdm__id_request_message message = {group->id};
+
+        status = tdm__id_request_encode(&message, writer);
         if (status == TDM_OK) {
             status = tdm__runtime_ask(group->runtime, "group.remove", tdm_writer_bytes(writer),
                                       timeout_ms, NULL);

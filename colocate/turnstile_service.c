@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 #include "runtime/text.h"
 
 #include <stdio.h>
@@ -217,24 +218,42 @@ static tdm_status fail_no_gpu(const struct service *service, uint64_t gpu)
 }
 
 /* Fills in the rest of a wish or an announcement. */
-static tdm_status read_event(const struct service *service, struct tdm__incoming *incoming,
-                             uint32_t *gpu_out, struct tdm__turnstile_event *event)
+static tdm_status set_event(const struct service *service, const struct tdm__incoming *incoming,
+                            const struct tdm__turn_wish_message *message, uint32_t *gpu_out,
+                            struct tdm__turnstile_event *event)
 {
-    bool is_wish = event->kind == TDM__TURNSTILE_WISH;
-    int64_t timeout_ms = 0;
-    uint64_t gpu;
-
-    TDM_TRY(tdm__incoming_unpack(incoming, is_wish ? "usui" : "usu", &gpu, &event->tag,
-                                 &event->bytes, &timeout_ms));
-    if (gpu >= service->gpus_count) {
-        return fail_no_gpu(service, gpu);
+    if (message->gpu >= service->gpus_count) {
+        return fail_no_gpu(service, message->gpu);
     }
+    event->tag = message->tag;
+    event->bytes = message->bytes;
     event->tenant = tdm__incoming_peer(incoming)->id;
     event->name = tdm__incoming_peer(incoming)->name;
     event->now_ms = tdm__clock_ms();
-    event->deadline_ms = tdm__deadline_in(timeout_ms);
-    *gpu_out = (uint32_t)gpu;
+    event->deadline_ms = tdm__deadline_in(message->timeout_ms);
+    *gpu_out = (uint32_t)message->gpu;
     return TDM_OK;
+}
+
+static tdm_status read_wish(const struct service *service, struct tdm__incoming *incoming,
+                            uint32_t *gpu_out, struct tdm__turnstile_event *event)
+{
+    struct tdm__turn_wish_message message;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_wish_table(), &message));
+    return set_event(service, incoming, &message, gpu_out, event);
+}
+
+static tdm_status read_leaving(const struct service *service, struct tdm__incoming *incoming,
+                               uint32_t *gpu_out, struct tdm__turnstile_event *event)
+{
+    struct tdm__turn_leaving_message message;
+    struct tdm__turn_wish_message wish;
+
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_leaving_table(), &message));
+    wish = (struct tdm__turn_wish_message){
+        .gpu = message.gpu, .tag = message.tag, .bytes = message.bytes};
+    return set_event(service, incoming, &wish, gpu_out, event);
 }
 
 /* Takes `incoming`, also on failure. */
@@ -245,7 +264,7 @@ static void serve_wish(struct service *service, struct tdm__incoming *incoming)
     struct wish *wish = calloc(1, sizeof(*wish));
     uint32_t gpu;
     tdm_status status = wish == NULL ? tdm__fail(TDM_E_NOMEM, "a wish")
-                                     : read_event(service, incoming, &gpu, &event);
+                                     : read_wish(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         *wish = (struct wish){service->wishes, event.request_id, gpu, incoming};
@@ -265,7 +284,7 @@ static void serve_leaving(struct service *service, struct tdm__incoming *incomin
 {
     struct tdm__turnstile_event event = {.kind = TDM__TURNSTILE_LEAVING};
     uint32_t gpu;
-    tdm_status status = read_event(service, incoming, &gpu, &event);
+    tdm_status status = read_leaving(service, incoming, &gpu, &event);
 
     if (status == TDM_OK) {
         status = step(service, gpu, &event);
@@ -297,16 +316,16 @@ static tdm_status forgo(struct service *service, struct tdm__incoming *incoming)
 {
     const struct tdm__id *tenant = &tdm__incoming_peer(incoming)->id;
     struct tdm__turnstile_event event = {.kind = TDM__TURNSTILE_WITHDRAWN};
-    const char *tag;
-    uint64_t gpu;
+    struct tdm__turn_forgo_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "us", &gpu, &tag));
-    if (gpu >= service->gpus_count) {
-        return fail_no_gpu(service, gpu);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__turn_forgo_table(), &message));
+    if (message.gpu >= service->gpus_count) {
+        return fail_no_gpu(service, message.gpu);
     }
     event.now_ms = tdm__clock_ms();
-    while ((event.request_id = find_grant(&service->turnstiles[gpu], tenant, tag)) != 0) {
-        TDM_TRY(step(service, (uint32_t)gpu, &event));
+    while ((event.request_id =
+                find_grant(&service->turnstiles[message.gpu], tenant, message.tag)) != 0) {
+        TDM_TRY(step(service, (uint32_t)message.gpu, &event));
     }
     return TDM_OK;
 }

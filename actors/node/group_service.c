@@ -4,6 +4,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -255,31 +256,30 @@ void tdm__node_groups_creator_gone(struct tdm__node *node, const struct tdm__id 
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-/* answer: (id, [(node id, [gpu …]) …]) */
+struct places {
+    const struct tdm__group_record *record;
+    char node_id[TDM__ID_TEXT_BYTES]; /* Text of the place that was read last. */
+};
+
+static void get_place(const void *arg, uint32_t index, void *item_out)
+{
+    struct places *places = (struct places *)(uintptr_t)arg;
+    const struct tdm__bundle_record *bundle = &places->record->bundles[index];
+    struct tdm__bundle_place_message *item = item_out;
+
+    *item = (struct tdm__bundle_place_message){
+        .node_id = tdm__id_text(&bundle->node, places->node_id),
+        .gpu_indices = {.count = bundle->grant.gpus_count, .items = bundle->grant.gpu_indices}};
+}
+
 static void answer_held(struct tdm__incoming *incoming, const struct tdm__group_record *record)
 {
-    tdm_writer *writer;
-    char id[TDM__ID_TEXT_BYTES];
+    struct places places = {.record = record};
+    const struct tdm__group_places_message message = {
+        .id = record->id,
+        .places = {.count = record->bundles_count, .get = get_place, .arg = &places}};
 
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(incoming, TDM_E_NOMEM, tdm_error_detail());
-        return;
-    }
-    tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, record->id.bytes, sizeof(record->id.bytes));
-    tdm_write_array(writer, record->bundles_count);
-    for (uint32_t i = 0; i < record->bundles_count; i++) {
-        const struct tdm__bundle_record *bundle = &record->bundles[i];
-
-        tdm_write_array(writer, 2);
-        tdm_write_string(writer, tdm__id_text(&bundle->node, id));
-        tdm_write_array(writer, bundle->grant.gpus_count);
-        for (uint32_t gpu = 0; gpu < bundle->grant.gpus_count; gpu++) {
-            tdm_write_uint(writer, bundle->grant.gpu_indices[gpu]);
-        }
-    }
-    tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
-    tdm_writer_destroy(writer);
+    tdm__incoming_reply_message(incoming, tdm__group_places_table(), &message);
 }
 
 /* Without them it is lost with the store's data, and nothing else. */
@@ -435,9 +435,9 @@ static void on_patience_ends(void *arg)
     group_remove(group);
 }
 
-static tdm_status read_wanted(const tdm_value *bundles, struct group *group)
+static tdm_status read_wanted(const struct tdm__message_list *bundles, struct group *group)
 {
-    uint32_t count = tdm_value_count(bundles);
+    uint32_t count = bundles->count;
 
     if (count == 0 || count > TDM_BUNDLES_MAX) {
         return tdm__fail(TDM_E_INVAL, "a placement group has 1 to %d bundles, not %u",
@@ -448,7 +448,10 @@ static tdm_status read_wanted(const tdm_value *bundles, struct group *group)
         return tdm__fail(TDM_E_NOMEM, "a group of %u bundles", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm__resources_read(tdm_value_at(bundles, i), &group->wanted[i]));
+        struct tdm__resources_message wanted;
+
+        tdm__message_list_read(bundles, i, &wanted, sizeof(wanted));
+        TDM_TRY(tdm__resources_of_message(&wanted, &group->wanted[i]));
     }
     group->request.bundles = group->wanted;
     group->request.bundles_count = count;
@@ -457,7 +460,7 @@ static tdm_status read_wanted(const tdm_value *bundles, struct group *group)
 
 static tdm_status copy_name(const char *text, char name[TDM__GROUP_NAME_BYTES])
 {
-    if (text == NULL || strlen(text) >= TDM__GROUP_NAME_BYTES) {
+    if (strlen(text) >= TDM__GROUP_NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a group's name and name space have at most %d bytes",
                          (int)TDM__GROUP_NAME_BYTES - 1);
     }
@@ -468,26 +471,21 @@ static tdm_status copy_name(const char *text, char name[TDM__GROUP_NAME_BYTES])
 static tdm_status read_group(struct tdm__incoming *incoming, struct group *group)
 {
     struct tdm__reserve_group *request = &group->request;
-    int64_t strategy;
-    const tdm_value *bundles;
-    const char *name_space;
-    const char *name;
-    int is_detached;
+    struct tdm__group_create_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "ivss?", &strategy, &bundles, &name_space, &name,
-                                 &is_detached));
-    if (strategy < TDM_PACK || strategy > TDM_STRICT_SPREAD) {
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__group_create_table(), &message));
+    if (message.strategy < TDM_PACK || message.strategy > TDM_STRICT_SPREAD) {
         return tdm__fail(TDM_E_INVAL, "no placement strategy has the number %lld",
-                         (long long)strategy);
+                         (long long)message.strategy);
     }
-    request->strategy = (enum tdm_placement_strategy)strategy;
-    request->detached = is_detached != 0;
+    request->strategy = (enum tdm_placement_strategy)message.strategy;
+    request->detached = message.detached;
     request->home = group->node->record.id;
-    TDM_TRY(copy_name(name_space, request->name_space));
-    TDM_TRY(copy_name(name, request->name));
+    TDM_TRY(copy_name(message.name_space, request->name_space));
+    TDM_TRY(copy_name(message.name, request->name));
     TDM_TRY(tdm__id_make(&request->id));
     TDM_TRY(tdm__timer_create(group->node->loop, on_patience_ends, group, &group->timer));
-    return read_wanted(bundles, group);
+    return read_wanted(&message.bundles, group);
 }
 
 /* NULL without memory. */
@@ -540,29 +538,16 @@ static void found(void *arg, tdm_status status, const char *detail,
     }
 }
 
-static tdm_status read_id(const void *bytes, size_t size_bytes, struct tdm__id *id)
-{
-    if (size_bytes != sizeof(id->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "a group's id has %zu bytes, not %zu",
-                         sizeof(id->bytes), size_bytes);
-    }
-    memcpy(id->bytes, bytes, sizeof(id->bytes));
-    return TDM_OK;
-}
-
-/* (id, name space, name): by id, or, if that is none, by name. */
+/* By id, or by name if the id is none. */
 static tdm_status read_question(struct tdm__incoming *incoming,
                                 struct tdm__find_group *question)
 {
-    const void *bytes;
-    size_t size_bytes;
-    const char *name_space;
-    const char *name;
+    struct tdm__group_find_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "bss", &bytes, &size_bytes, &name_space, &name));
-    TDM_TRY(read_id(bytes, size_bytes, &question->id));
-    TDM_TRY(copy_name(name_space, question->name_space));
-    return copy_name(name, question->name);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__group_find_table(), &message));
+    question->id = message.id;
+    TDM_TRY(copy_name(message.name_space, question->name_space));
+    return copy_name(message.name, question->name);
 }
 
 static void serve_find(struct tdm__node *node, struct tdm__incoming *incoming)
@@ -591,11 +576,11 @@ static struct group *find_here(const struct tdm__node *node, const struct tdm__i
 
 static tdm_status read_which(struct tdm__incoming *incoming, struct tdm__id *id)
 {
-    const void *bytes;
-    size_t size_bytes;
+    struct tdm__id_request_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "b", &bytes, &size_bytes));
-    return read_id(bytes, size_bytes, id);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__id_request_table(), &message));
+    *id = message.id;
+    return TDM_OK;
 }
 
 /* To be removed here: another node's, or gone already.  NULL without memory. */

@@ -6,6 +6,8 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
+#include "runtime/wire/writer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -237,12 +239,21 @@ void tdm__node_ask_about(struct tdm__node *node, const struct tdm__id *other,
                          const char *method, const struct tdm__id *actor, int64_t deadline_ms,
                          tdm__reply_fn *fn, void *arg)
 {
-    uint8_t packed[3 + sizeof(actor->bytes)] = {0x91, 0xc4,
-                                                sizeof(actor->bytes)}; /* [bin 16] */
+    const struct tdm__id_request_message message = {*actor};
+    uint8_t packed[8 + sizeof(actor->bytes)];
+    tdm_writer *writer;
 
-    memcpy(packed + 3, actor->bytes, sizeof(actor->bytes));
-    tdm__node_forward(node, other, method, (struct tdm_bytes){packed, sizeof(packed)},
-                      deadline_ms, fn, arg);
+    if (tdm__writer_create_over(packed, sizeof(packed), &writer) != TDM_OK) {
+        struct tdm__reply reply = {.status = TDM_E_NOMEM, .detail = tdm_error_detail()};
+
+        if (fn != NULL) {
+            fn(arg, &reply);
+        }
+        return;
+    }
+    (void)tdm__id_request_encode(&message, writer);
+    tdm__node_forward(node, other, method, tdm_writer_bytes(writer), deadline_ms, fn, arg);
+    tdm_writer_destroy(writer);
 }
 
 static bool is_among(const struct tdm__id *id, const struct tdm__node_record *nodes,

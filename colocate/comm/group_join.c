@@ -6,6 +6,7 @@
 #include "colocate/device/device.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/rpc/rpc.h"
 
 #include <stdbool.h>
@@ -35,15 +36,16 @@ struct joining {
 static tdm_status call_meeting(struct tdm__conn *daemon, const struct joining *joining,
                                int *fd_out)
 {
+    const struct tdm__meet_join_message message = {joining->name, joining->rank,
+                                                   joining->ranks_count, joining->slot_bytes,
+                                                   joining->timeout_ms};
     struct tdm__request request = {.method = "meet.join"};
     uint32_t fds_count = 1;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "suuui", joining->name, (uint64_t)joining->rank,
-                      (uint64_t)joining->ranks_count, (uint64_t)joining->slot_bytes,
-                      joining->timeout_ms);
+    status = tdm__meet_join_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         request.deadline_ms =
@@ -82,24 +84,24 @@ struct company {
 static tdm_status read_company(const tdm_value *answer, uint32_t ranks_count,
                                struct company *company_out)
 {
-    struct tdm_bytes key = tdm_value_bytes(tdm_value_at(answer, 0));
-    const tdm_value *members = tdm_value_at(answer, 1);
-    struct tdm_bytes first = tdm_value_bytes(tdm_value_at(tdm_value_at(members, 0), 0));
+    struct tdm__meet_members_message message;
+    struct tdm__id first_node = {{0}};
 
-    if (key.size_bytes != sizeof(company_out->key.bytes) || ranks_count > TDM__MESH_RANKS_MAX ||
-        tdm_value_count(members) != ranks_count) {
+    TDM_TRY(tdm__meet_members_decode(answer, &message));
+    if (ranks_count > TDM__MESH_RANKS_MAX || message.members.count != ranks_count) {
         return tdm__fail(TDM_E_PROTOCOL, "the daemon answered meet.across with %u members",
-                         tdm_value_count(members));
+                         message.members.count);
     }
-    memcpy(company_out->key.bytes, key.data, key.size_bytes);
+    company_out->key = message.key;
     company_out->together = true;
     for (uint32_t i = 0; i < ranks_count; i++) {
-        const tdm_value *member = tdm_value_at(members, i);
-        struct tdm_bytes node = tdm_value_bytes(tdm_value_at(member, 0));
+        struct tdm__meet_member_message member;
 
-        company_out->addresses[i] = tdm_value_string(tdm_value_at(member, 1), "");
-        company_out->together = company_out->together && node.size_bytes == first.size_bytes &&
-                                memcmp(node.data, first.data, node.size_bytes) == 0;
+        tdm__message_list_read(&message.members, i, &member, sizeof(member));
+        first_node = i == 0 ? member.node : first_node;
+        company_out->addresses[i] = member.address;
+        company_out->together =
+            company_out->together && tdm__id_equal(&member.node, &first_node);
     }
     return TDM_OK;
 }
@@ -107,16 +109,18 @@ static tdm_status read_company(const tdm_value *answer, uint32_t ranks_count,
 static tdm_status ask_who_comes(const struct joining *joining, const char *node_id,
                                 const char *address, tdm_document **document_out)
 {
-    struct tdm__id node;
+    struct tdm__meet_across_message message = {.name = joining->name,
+                                               .rank = joining->rank,
+                                               .ranks_count = joining->ranks_count,
+                                               .slot_bytes = joining->slot_bytes,
+                                               .timeout_ms = joining->timeout_ms,
+                                               .address = address};
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__id_parse(node_id, &node));
+    TDM_TRY(tdm__id_parse(node_id, &message.id));
     TDM_TRY(tdm_writer_create(&writer));
-    status =
-        tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
-                 (uint64_t)joining->ranks_count, (uint64_t)joining->slot_bytes,
-                 joining->timeout_ms, address, (const void *)node.bytes, sizeof(node.bytes));
+    status = tdm__meet_across_encode(&message, writer);
     if (status == TDM_OK) {
         status =
             tdm__runtime_ask(joining->runtime, "meet.across", tdm_writer_bytes(writer),

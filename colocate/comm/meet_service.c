@@ -7,6 +7,7 @@
 #include "colocate/comm/host/segment.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,16 +193,13 @@ static tdm_status check_shape(struct joining *joining, uint64_t rank, uint64_t r
 static tdm_status read_joining(struct tdm__incoming *incoming, struct joining *joining_out)
 {
     struct joining joining = {.peer = tdm__incoming_peer(incoming)->id};
-    uint64_t rank;
-    uint64_t ranks_count;
-    uint64_t slot_bytes;
-    int64_t timeout_ms;
+    struct tdm__meet_join_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "suuui", &joining.name, &rank, &ranks_count,
-                                 &slot_bytes, &timeout_ms));
-    joining.options.slot_bytes = (size_t)slot_bytes;
-    joining.deadline_ms = tdm__deadline_in(timeout_ms);
-    TDM_TRY(check_shape(&joining, rank, ranks_count));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_join_table(), &message));
+    joining.name = message.name;
+    joining.options.slot_bytes = (size_t)message.slot_bytes;
+    joining.deadline_ms = tdm__deadline_in(message.timeout_ms);
+    TDM_TRY(check_shape(&joining, message.rank, message.ranks_count));
     *joining_out = joining;
     return TDM_OK;
 }
@@ -284,22 +282,21 @@ static void answer_all(struct meeting *meeting, tdm_writer *writer, const int *f
     }
 }
 
+static void get_member(const void *arg, uint32_t index, void *item_out)
+{
+    const struct member *member = &((const struct meeting *)arg)->members[index];
+    struct tdm__meet_member_message *item = item_out;
+
+    *item = (struct tdm__meet_member_message){member->node, member->address};
+}
+
 static tdm_status introduce(const struct meeting *meeting, tdm_writer *writer)
 {
-    struct tdm__id key;
+    struct tdm__meet_members_message message = {
+        .members = {.count = meeting->options.ranks_count, .get = get_member, .arg = meeting}};
 
-    TDM_TRY(tdm__id_make(&key));
-    tdm_write_array(writer, 2);
-    tdm_write_bytes(writer, key.bytes, sizeof(key.bytes));
-    tdm_write_array(writer, meeting->options.ranks_count);
-    for (uint32_t i = 0; i < meeting->options.ranks_count; i++) {
-        const struct member *member = &meeting->members[i];
-
-        tdm_write_array(writer, 2);
-        tdm_write_bytes(writer, member->node.bytes, sizeof(member->node.bytes));
-        tdm_write_string(writer, member->address);
-    }
-    return tdm_writer_status(writer);
+    TDM_TRY(tdm__id_make(&message.key));
+    return tdm__meet_members_encode(&message, writer);
 }
 
 /* Members hear of one another, and look after their group themselves. */
@@ -334,8 +331,9 @@ static void form_group(struct service *service, struct meeting *meeting)
         status = tdm_writer_create(&writer);
     }
     if (status == TDM_OK) {
-        service->generation++;
-        status = tdm_pack(writer, "u", service->generation);
+        const struct tdm__meet_joined_message message = {++service->generation};
+
+        status = tdm__meet_joined_encode(&message, writer);
     }
     if (status != TDM_OK) {
         dissolve(service, meeting, status, tdm_error_detail());
@@ -454,25 +452,21 @@ static tdm_status serve_join(struct service *service, struct tdm__incoming *inco
 static tdm_status read_across(struct tdm__incoming *incoming, struct joining *joining,
                               int64_t *timeout_ms_out, struct tdm__id *id_out)
 {
-    const void *id;
-    size_t id_bytes;
-    uint64_t rank;
-    uint64_t ranks_count;
-    uint64_t slot_bytes;
+    struct tdm__meet_across_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "suuuisb", &joining->name, &rank, &ranks_count,
-                                 &slot_bytes, timeout_ms_out, &joining->address, &id,
-                                 &id_bytes));
-    if (id_bytes != sizeof(id_out->bytes) ||
-        (joining->address != NULL && strlen(joining->address) >= ADDRESS_BYTES)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an id of %zu bytes, or an address too long",
-                         id_bytes);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_across_table(), &message));
+    if (message.address != NULL && strlen(message.address) >= ADDRESS_BYTES) {
+        return tdm__fail(TDM_E_PROTOCOL, "an address of %zu bytes, at most %d",
+                         strlen(message.address), ADDRESS_BYTES - 1);
     }
-    memcpy(id_out->bytes, id, id_bytes);
+    joining->name = message.name;
+    joining->address = message.address;
     joining->across = true;
-    joining->options.slot_bytes = (size_t)slot_bytes;
-    joining->deadline_ms = tdm__deadline_in(*timeout_ms_out);
-    return check_shape(joining, rank, ranks_count);
+    joining->options.slot_bytes = (size_t)message.slot_bytes;
+    joining->deadline_ms = tdm__deadline_in(message.timeout_ms);
+    *id_out = message.id;
+    *timeout_ms_out = message.timeout_ms;
+    return check_shape(joining, message.rank, message.ranks_count);
 }
 
 static void on_answered_there(void *arg, struct tdm__reply *reply)
@@ -504,6 +498,14 @@ static tdm_status pass_on(struct service *service, struct tdm__incoming *incomin
                           const struct joining *joining, const struct tdm__id *where,
                           int64_t timeout_ms)
 {
+    const struct tdm__meet_across_message message = {.name = joining->name,
+                                                     .rank = joining->rank,
+                                                     .ranks_count =
+                                                         joining->options.ranks_count,
+                                                     .slot_bytes = joining->options.slot_bytes,
+                                                     .timeout_ms = timeout_ms,
+                                                     .address = joining->address,
+                                                     .id = joining->peer};
     struct passed *passed = malloc(sizeof(*passed));
     tdm_writer *writer = NULL;
     tdm_status status = passed == NULL
@@ -511,10 +513,7 @@ static tdm_status pass_on(struct service *service, struct tdm__incoming *incomin
                             : tdm_writer_create(&writer);
 
     if (status == TDM_OK) {
-        status = tdm_pack(writer, "suuuisb", joining->name, (uint64_t)joining->rank,
-                          (uint64_t)joining->options.ranks_count,
-                          (uint64_t)joining->options.slot_bytes, timeout_ms, joining->address,
-                          (const void *)joining->peer.bytes, sizeof(joining->peer.bytes));
+        status = tdm__meet_across_encode(&message, writer);
     }
     if (status == TDM_OK) {
         note_passed(service, incoming, where, passed);
@@ -628,17 +627,13 @@ static void peer_gone(void *self, const struct tdm__identity *peer)
 static tdm_status serve_gone(struct service *service, struct tdm__incoming *incoming)
 {
     const struct tdm__identity *daemon = tdm__incoming_peer(incoming);
-    const void *id;
-    size_t id_bytes;
-    struct tdm__id member;
+    struct tdm__id_request_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "b", &id, &id_bytes));
-    if (daemon->kind != TDM__PEER_DAEMON || id_bytes != sizeof(member.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "meet.gone is between daemons, of an id of %zu bytes",
-                         id_bytes);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__id_request_table(), &message));
+    if (daemon->kind != TDM__PEER_DAEMON) {
+        return tdm__fail(TDM_E_PROTOCOL, "meet.gone is between daemons");
     }
-    memcpy(member.bytes, id, id_bytes);
-    lose_peer(service, &member, &daemon->id);
+    lose_peer(service, &message.id, &daemon->id);
     tdm__incoming_reply_pack(incoming, "");
     return TDM_OK;
 }
@@ -677,26 +672,22 @@ static void on_called_off_there(void *arg, struct tdm__reply *reply)
 /* Of a process of this node, or from its daemon. */
 static tdm_status serve_off(struct service *service, struct tdm__incoming *incoming)
 {
-    const char *name;
-    const void *id;
-    size_t id_bytes;
-    struct tdm__id where;
+    struct tdm__meet_off_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "sb", &name, &id, &id_bytes));
-    if (name == NULL || name[0] == '\0' || strlen(name) >= NAME_BYTES ||
-        id_bytes != sizeof(where.bytes)) {
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__meet_off_table(), &message));
+    if (message.name == NULL || message.name[0] == '\0' || strlen(message.name) >= NAME_BYTES) {
         return tdm__fail(TDM_E_INVAL, "a name of 1 to %d bytes, and a node's id",
                          NAME_BYTES - 1);
     }
-    memcpy(where.bytes, id, id_bytes);
-    if (tdm__id_equal(&where, &service->node->record.id)) {
-        call_off(service, name);
+    if (tdm__id_equal(&message.node, &service->node->record.id)) {
+        call_off(service, message.name);
         tdm__incoming_reply_pack(incoming, "");
     } else if (tdm__incoming_peer(incoming)->kind == TDM__PEER_DAEMON) {
         return tdm__fail(TDM_E_PROTOCOL, "meet.off of another node, from a daemon");
     } else {
-        tdm__node_forward(service->node, &where, "meet.off", tdm__incoming_packed(incoming),
-                          tdm__deadline_in(GONE_MS), on_called_off_there, incoming);
+        tdm__node_forward(service->node, &message.node, "meet.off",
+                          tdm__incoming_packed(incoming), tdm__deadline_in(GONE_MS),
+                          on_called_off_there, incoming);
     }
     return TDM_OK;
 }

@@ -8,6 +8,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <stdio.h>
@@ -166,17 +167,18 @@ static tdm_status call_ends(struct tdm__crew *crew, const struct tdm__id *update
 static tdm_status ask_to_call_off(struct tdm__crew *crew, const struct tdm__id *update)
 {
     struct tdm_actor_info info;
-    struct tdm__id node;
+    struct tdm__meet_off_message message;
     char id[TDM__ID_TEXT_BYTES];
     char name[TDM__ID_TEXT_BYTES + 16];
     tdm_writer *writer;
     tdm_status status;
 
     tdm_actor_describe(crew->trainers[0], &info);
-    TDM_TRY(tdm__id_parse(info.node_id, &node));
+    TDM_TRY(tdm__id_parse(info.node_id, &message.node));
     (void)snprintf(name, sizeof(name), "line/%s", tdm__id_text(update, id));
+    message.name = name;
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "sb", name, (const void *)node.bytes, sizeof(node.bytes));
+    status = tdm__meet_off_encode(&message, writer);
     if (status == TDM_OK) {
         status =
             tdm__runtime_ask(crew->runtime, "meet.off", tdm_writer_bytes(writer), OFF_MS, NULL);

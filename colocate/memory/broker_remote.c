@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/rpc/rpc.h"
 
 #include <stdlib.h>
@@ -57,44 +58,51 @@ static tdm_status call(struct remote *remote, const char *method, tdm_writer *wr
     return call_with(remote, method, writer, NULL, 0, answer_out);
 }
 
-static tdm_status answer_key(const struct answer *answer, uint32_t index,
-                             struct tdm__id *key_out)
+/* Decodes the keys of `count` blocks. */
+static tdm_status answer_keys(const struct answer *answer, uint32_t count,
+                              struct tdm__id keys_out[TDM__BLOCKS_MAX])
 {
-    const tdm_value *keys = tdm_document_root(answer->document);
-    struct tdm_bytes key = tdm_value_bytes(tdm_value_at(keys, index));
+    struct tdm__block_keys_message message;
 
-    if (key.size_bytes != sizeof(key_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "a block's key of %zu bytes", key.size_bytes);
+    TDM_TRY(tdm__block_keys_decode(tdm_document_root(answer->document), &message));
+    if (message.keys.count != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "the broker answered %u keys for %u blocks",
+                         message.keys.count, count);
     }
-    memcpy(key_out->bytes, key.data, key.size_bytes);
+    for (uint32_t i = 0; i < count; i++) {
+        tdm__message_list_read(&message.keys, i, &keys_out[i], sizeof(keys_out[i]));
+    }
     return TDM_OK;
+}
+
+static void get_size(const void *arg, uint32_t index, void *item_out)
+{
+    *(uint64_t *)item_out = ((const size_t *)arg)[index];
 }
 
 static void write_wish(tdm_writer *writer, const struct tdm__block_wish *wish)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_uint(writer, wish->gpu);
-    tdm_write_string(writer, wish->tag);
-    tdm_write_array(writer, wish->count);
-    for (uint32_t i = 0; i < wish->count; i++) {
-        tdm_write_uint(writer, wish->sizes_bytes[i]);
-    }
+    const struct tdm__block_wish_message message = {
+        .gpu = wish->gpu,
+        .tag = wish->tag,
+        .sizes_bytes = {.count = wish->count, .get = get_size, .arg = wish->sizes_bytes}};
+
+    (void)tdm__block_wish_encode(&message, writer);
 }
 
 static tdm_status answer_blocks(const struct answer *answer, const size_t *sizes_bytes,
                                 uint32_t count, struct tdm__block_handle *blocks_out)
 {
-    const tdm_value *keys = tdm_document_root(answer->document);
+    struct tdm__id keys[TDM__BLOCKS_MAX];
 
-    if (tdm_value_count(keys) != count || answer->fds_count != count) {
-        return tdm__fail(TDM_E_PROTOCOL,
-                         "the broker answered %u keys and %u descriptors for %u blocks",
-                         tdm_value_count(keys), answer->fds_count, count);
+    TDM_TRY(answer_keys(answer, count, keys));
+    if (answer->fds_count != count) {
+        return tdm__fail(TDM_E_PROTOCOL, "the broker answered %u descriptors for %u blocks",
+                         answer->fds_count, count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(answer_key(answer, i, &blocks_out[i].key));
-        blocks_out[i].size_bytes = sizes_bytes[i];
-        blocks_out[i].fd = answer->fds[i];
+        blocks_out[i] = (struct tdm__block_handle){
+            .key = keys[i], .size_bytes = sizes_bytes[i], .fd = answer->fds[i]};
     }
     return TDM_OK;
 }
@@ -127,15 +135,13 @@ static tdm_status remote_adopt(struct tdm__broker_client *client,
     struct tdm__id keys[TDM__BLOCKS_MAX];
     struct answer answer;
     tdm_writer *writer;
-    tdm_status status = TDM_OK;
+    tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
     write_wish(writer, wish);
     TDM_TRY(
         call_with((struct remote *)client, "block.adopt", writer, fds, wish->count, &answer));
-    for (uint32_t i = 0; i < wish->count && status == TDM_OK; i++) {
-        status = answer_key(&answer, i, &keys[i]);
-    }
+    status = answer_keys(&answer, wish->count, keys);
     if (status == TDM_OK) {
         memcpy(keys_out, keys, wish->count * sizeof(keys[0]));
     }
@@ -148,21 +154,21 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
 {
     struct answer answer;
     tdm_writer *writer;
-    uint64_t size_bytes;
+    const struct tdm__block_open_message message = {*key};
+    struct tdm__block_opened_message opened;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 1);
-    tdm_write_bytes(writer, key->bytes, sizeof(key->bytes));
+    (void)tdm__block_open_encode(&message, writer);
     TDM_TRY(call((struct remote *)client, "block.open", writer, &answer));
-    status = tdm_unpack(tdm_document_root(answer.document), "u", &size_bytes);
+    status = tdm__block_opened_decode(tdm_document_root(answer.document), &opened);
     if (status == TDM_OK && answer.fds_count != 1) {
         status = tdm__fail(TDM_E_PROTOCOL, "the broker answered %u descriptors for one block",
                            answer.fds_count);
     }
     if (status == TDM_OK) {
         *block_out = (struct tdm__block_handle){
-            .key = *key, .size_bytes = (size_t)size_bytes, .fd = answer.fds[0]};
+            .key = *key, .size_bytes = (size_t)opened.size_bytes, .fd = answer.fds[0]};
         answer.fds_count = 0;
     }
     answer_drop(&answer);
@@ -172,14 +178,13 @@ static tdm_status remote_open(struct tdm__broker_client *client, const struct td
 static tdm_status call_with_keys(struct remote *remote, const char *method,
                                  const struct tdm__id *keys, uint32_t keys_count)
 {
+    const struct tdm__block_keys_message message = {
+        .keys = {.count = keys_count, .items = keys}};
     struct answer answer;
     tdm_writer *writer;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, keys_count);
-    for (uint32_t i = 0; i < keys_count; i++) {
-        tdm_write_bytes(writer, keys[i].bytes, sizeof(keys[i].bytes));
-    }
+    (void)tdm__block_keys_encode(&message, writer);
     TDM_TRY(call(remote, method, writer, &answer));
     answer_drop(&answer);
     return TDM_OK;

@@ -5,6 +5,7 @@
 #include "colocate/memory/filling.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,36 +45,34 @@ static struct tdm__tenant tenant_of(const struct tdm__incoming *incoming)
     return tenant;
 }
 
-static tdm_status read_key(const tdm_value *value, struct tdm__id *key_out)
-{
-    struct tdm_bytes bytes = tdm_value_bytes(value);
-
-    if (bytes.size_bytes != sizeof(key_out->bytes)) {
-        return tdm__fail(TDM_E_INVAL, "a block's key has %zu bytes, not %zu",
-                         sizeof(key_out->bytes), bytes.size_bytes);
-    }
-    memcpy(key_out->bytes, bytes.data, bytes.size_bytes);
-    return TDM_OK;
-}
-
 /* ---- the methods: each answers on success, and leaves a failure to serve() -------------- */
 
 static tdm_status read_wish(struct tdm__incoming *incoming, struct tdm__block_wish *wish_out)
 {
-    const tdm_value *sizes;
-    uint64_t gpu;
+    struct tdm__block_wish_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "usv", &gpu, &wish_out->tag, &sizes));
-    wish_out->gpu = gpu < UINT32_MAX ? (uint32_t)gpu : UINT32_MAX;
-    wish_out->count = tdm_value_count(sizes);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__block_wish_table(), &message));
+    wish_out->tag = message.tag;
+    wish_out->gpu = message.gpu < UINT32_MAX ? (uint32_t)message.gpu : UINT32_MAX;
+    wish_out->count = message.sizes_bytes.count;
     if (wish_out->count > TDM__BLOCKS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u blocks in one call: at most %d", wish_out->count,
                          TDM__BLOCKS_MAX);
     }
     for (uint32_t i = 0; i < wish_out->count; i++) {
-        wish_out->sizes_bytes[i] = (size_t)tdm_value_uint(tdm_value_at(sizes, i), 0);
+        uint64_t size_bytes;
+
+        tdm__message_list_read(&message.sizes_bytes, i, &size_bytes, sizeof(size_bytes));
+        wish_out->sizes_bytes[i] = (size_t)size_bytes;
     }
     return TDM_OK;
+}
+
+static tdm_status write_keys(tdm_writer *writer, const struct tdm__id *keys, uint32_t count)
+{
+    const struct tdm__block_keys_message message = {.keys = {.count = count, .items = keys}};
+
+    return tdm__block_keys_encode(&message, writer);
 }
 
 /* Makes the blocks and answers; a failure is the caller's to tell. */
@@ -81,6 +80,7 @@ static tdm_status make(struct tdm__broker *broker, struct tdm__incoming *incomin
                        const struct tdm__tenant *tenant, const struct tdm__block_wish *wish)
 {
     struct tdm__block_handle blocks[TDM__BLOCKS_MAX];
+    struct tdm__id keys[TDM__BLOCKS_MAX];
     int fds[TDM__BLOCKS_MAX];
     tdm_writer *writer = NULL;
     tdm_status status;
@@ -88,12 +88,11 @@ static tdm_status make(struct tdm__broker *broker, struct tdm__incoming *incomin
     TDM_TRY(tdm__broker_make(broker, tenant, wish, blocks));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        tdm_write_array(writer, wish->count);
         for (uint32_t i = 0; i < wish->count; i++) {
-            tdm_write_bytes(writer, blocks[i].key.bytes, sizeof(blocks[i].key.bytes));
+            keys[i] = blocks[i].key;
             fds[i] = blocks[i].fd;
         }
-        status = tdm_writer_status(writer);
+        status = write_keys(writer, keys, wish->count);
     }
     if (status != TDM_OK) {
         for (uint32_t i = 0; i < wish->count; i++) {
@@ -232,11 +231,7 @@ static tdm_status reply_keys(struct tdm__incoming *incoming, const struct tdm__i
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, count);
-    for (uint32_t i = 0; i < count; i++) {
-        tdm_write_bytes(writer, keys[i].bytes, sizeof(keys[i].bytes));
-    }
-    status = tdm_writer_status(writer);
+    status = write_keys(writer, keys, count);
     if (status == TDM_OK) {
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
     }
@@ -290,24 +285,24 @@ static tdm_status serve_open(struct tdm__broker *broker, struct tdm__incoming *i
 {
     struct tdm__tenant tenant = tenant_of(incoming);
     struct tdm__block_handle block;
-    const tdm_value *arguments;
-    struct tdm__id key;
+    struct tdm__block_open_message message;
+    struct tdm__block_opened_message reply;
     tdm_writer *writer;
     tdm_status status;
 
-    TDM_TRY(tdm__incoming_value(incoming, &arguments));
-    TDM_TRY(read_key(tdm_value_at(arguments, 0), &key));
-    TDM_TRY(tdm__broker_open(broker, &key, &tenant, &block));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__block_open_table(), &message));
+    TDM_TRY(tdm__broker_open(broker, &message.key, &tenant, &block));
     status = tdm_writer_create(&writer);
     if (status == TDM_OK) {
-        status = tdm_pack(writer, "u", (uint64_t)block.size_bytes);
+        reply.size_bytes = block.size_bytes;
+        status = tdm__block_opened_encode(&reply, writer);
         if (status == TDM_OK) {
             tdm__incoming_reply(incoming, tdm_writer_bytes(writer), &block.fd, 1);
         }
         tdm_writer_destroy(writer);
     }
     if (status != TDM_OK) {
-        (void)tdm__broker_release(broker, &key, &tenant.id);
+        (void)tdm__broker_release(broker, &message.key, &tenant.id);
     }
     return status;
 }
@@ -317,22 +312,21 @@ static tdm_status serve_keys(struct tdm__broker *broker, struct tdm__incoming *i
                              bool accept)
 {
     struct tdm__tenant tenant = tenant_of(incoming);
-    const tdm_value *arguments;
+    struct tdm__block_keys_message message;
     tdm_status first = TDM_OK;
 
-    TDM_TRY(tdm__incoming_value(incoming, &arguments));
-    if (tdm_value_count(arguments) > KEYS_MAX) {
-        return tdm__fail(TDM_E_LIMIT, "%u keys in one call: at most %d",
-                         tdm_value_count(arguments), KEYS_MAX);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__block_keys_table(), &message));
+    if (message.keys.count > KEYS_MAX) {
+        return tdm__fail(TDM_E_LIMIT, "%u keys in one call: at most %d", message.keys.count,
+                         KEYS_MAX);
     }
-    for (uint32_t i = 0; i < tdm_value_count(arguments); i++) {
+    for (uint32_t i = 0; i < message.keys.count; i++) {
         struct tdm__id key;
-        tdm_status status = read_key(tdm_value_at(arguments, i), &key);
+        tdm_status status;
 
-        if (status == TDM_OK) {
-            status = accept ? tdm__broker_accept(broker, &key, &tenant)
-                            : tdm__broker_release(broker, &key, &tenant.id);
-        }
+        tdm__message_list_read(&message.keys, i, &key, sizeof(key));
+        status = accept ? tdm__broker_accept(broker, &key, &tenant)
+                        : tdm__broker_release(broker, &key, &tenant.id);
         first = first == TDM_OK ? status : first;
     }
     if (first == TDM_OK) {

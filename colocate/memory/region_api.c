@@ -6,6 +6,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,12 +71,12 @@ static tdm_status call_turnstile(const char *method, const tdm_writer *arguments
 static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_t timeout_ms)
 {
     const struct gpu_regions *entry = arg;
+    const struct tdm__turn_wish_message message = {entry->device->gpu, tag, bytes, timeout_ms};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    (void)tdm_pack(writer, "usui", (uint64_t)entry->device->gpu, tag, (uint64_t)bytes,
-                   timeout_ms);
+    (void)tdm__turn_wish_encode(&message, writer);
     status = call_turnstile("turn.wish", writer, tdm__timeout_longer(timeout_ms, GRACE_MS));
     tdm_writer_destroy(writer);
     return status;
@@ -85,12 +86,13 @@ static tdm_status ask_turnstile(void *arg, const char *tag, size_t bytes, int64_
 static void tell_turnstile(void *arg, const char *tag, size_t bytes)
 {
     const struct gpu_regions *entry = arg;
+    const struct tdm__turn_leaving_message message = {entry->device->gpu, tag, bytes};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    (void)tdm_pack(writer, "usu", (uint64_t)entry->device->gpu, tag, (uint64_t)bytes);
+    (void)tdm__turn_leaving_encode(&message, writer);
     if (call_turnstile("turn.leaving", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "a pause of %s is not announced: %s", tag,
                  tdm_error_detail());
@@ -102,12 +104,13 @@ static void tell_turnstile(void *arg, const char *tag, size_t bytes)
 static void forgo_grant(void *arg, const char *tag)
 {
     const struct gpu_regions *entry = arg;
+    const struct tdm__turn_forgo_message message = {entry->device->gpu, tag};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    (void)tdm_pack(writer, "us", (uint64_t)entry->device->gpu, tag);
+    (void)tdm__turn_forgo_encode(&message, writer);
     if (call_turnstile("turn.forgo", writer, GRACE_MS) != TDM_OK) {
         tdm__log(TDM__INFO, "region", "what was granted to %s is not given back: %s", tag,
                  tdm_error_detail());

@@ -120,15 +120,15 @@ static void answer_nonsense(void *arg, struct tdm__incoming *incoming)
     TRY(tdm_writer_create(&writer));
     switch (*(const enum nonsense *)arg) {
     case NO_DESCRIPTORS:
-        TRY(tdm_pack(writer, "bb", key, sizeof(key), key, sizeof(key)));
+        TRY(tdm_pack(writer, "(bb)", key, sizeof(key), key, sizeof(key)));
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), NULL, 0);
         break;
     case ONE_KEY:
-        TRY(tdm_pack(writer, "b", key, sizeof(key)));
+        TRY(tdm_pack(writer, "(b)", key, sizeof(key)));
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, 2);
         break;
     case SHORT_KEYS:
-        TRY(tdm_pack(writer, "bb", key, (size_t)15, key, (size_t)15));
+        TRY(tdm_pack(writer, "(bb)", key, (size_t)15, key, (size_t)15));
         tdm__incoming_reply(incoming, tdm_writer_bytes(writer), fds, 2);
         break;
     case NO_SIZE:
@@ -168,7 +168,7 @@ static void nonsense_of_a_broker_is_refused_and_leaves_no_descriptor(void **stat
     for (nonsense = NO_DESCRIPTORS; nonsense < NO_SIZE; nonsense++) {
         assert_int_equal(client->ops->make(client, &two_blocks, blocks), TDM_E_PROTOCOL);
     }
-    assert_int_equal(client->ops->open(client, &key, blocks), TDM_E_TYPE);
+    assert_int_equal(client->ops->open(client, &key, blocks), TDM_E_PROTOCOL);
     assert_int_equal(blocks[0].fd, -7);
     assert_int_equal(open_descriptors(), descriptors);
     tdm__broker_client_destroy(client);

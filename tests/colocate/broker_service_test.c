@@ -119,15 +119,16 @@ static void a_call_that_makes_no_sense_is_refused_and_makes_nothing(void **state
     assert_int_equal(one_node_ask(runtime, "block.create", NULL, "us(uuuuuuuuu)", (uint64_t)0,
                                   "weights", MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB, MIB),
                      TDM_E_LIMIT);
-    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "u", (uint64_t)0), TDM_E_TYPE);
+    assert_int_equal(one_node_ask(runtime, "block.create", NULL, "u", (uint64_t)0),
+                     TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "block.open", NULL, "b", key, sizeof(key)),
                      TDM_E_NOT_FOUND);
     assert_int_equal(one_node_ask(runtime, "block.open", NULL, "b", key, (size_t)3),
-                     TDM_E_INVAL);
-    assert_int_equal(one_node_ask(runtime, "block.open", NULL, ""), TDM_E_INVAL);
-    assert_int_equal(one_node_ask(runtime, "block.release", NULL, "b", key, sizeof(key)),
+                     TDM_E_PROTOCOL);
+    assert_int_equal(one_node_ask(runtime, "block.open", NULL, ""), TDM_E_PROTOCOL);
+    assert_int_equal(one_node_ask(runtime, "block.release", NULL, "(b)", key, sizeof(key)),
                      TDM_E_NOT_FOUND);
-    assert_int_equal(one_node_ask(runtime, "block.accept", NULL, "s", "text"), TDM_E_INVAL);
+    assert_int_equal(one_node_ask(runtime, "block.accept", NULL, "s", "text"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "block.burn", NULL, ""), TDM_E_NOT_FOUND);
     assert_true(one_node_used_bytes(runtime) == 0);
 }

@@ -140,8 +140,8 @@ static void what_is_no_name_or_node_is_not_called_off(void **state)
     (void)state;
     assert_int_equal(call_off(""), TDM_E_INVAL);
     assert_int_equal(one_node_ask(runtime, "meet.off", NULL, "sb", "line", "node", (size_t)4),
-                     TDM_E_INVAL);
-    assert_int_equal(one_node_ask(runtime, "meet.off", NULL, "s", "line"), TDM_E_TYPE);
+                     TDM_E_PROTOCOL);
+    assert_int_equal(one_node_ask(runtime, "meet.off", NULL, "s", "line"), TDM_E_PROTOCOL);
 }
 
 static void ranks_and_names_that_are_none_are_refused(void **state)
@@ -157,7 +157,7 @@ static void ranks_and_names_that_are_none_are_refused(void **state)
     assert_refused("", 0, 1, TDM_E_INVAL, "1 to 127 bytes");
     assert_refused(NULL, 0, 1, TDM_E_INVAL, "1 to 127 bytes");
     assert_refused(name, 0, 1, TDM_E_INVAL, "1 to 127 bytes");
-    assert_int_equal(one_node_ask(runtime, "meet.join", NULL, "s", "group"), TDM_E_TYPE);
+    assert_int_equal(one_node_ask(runtime, "meet.join", NULL, "s", "group"), TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "meet.leave", NULL, ""), TDM_E_NOT_FOUND);
 }
 

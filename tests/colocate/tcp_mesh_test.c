@@ -144,7 +144,7 @@ static int talk_nonsense(const char *address)
         ask(conn, "mesh.end", "uis", 1UL, -1L, "because") != TDM_E_PROTOCOL ||
         ask(conn, "mesh.leave", "") != TDM_E_PROTOCOL) {
         wrong = 1; /* before it has said who it is */
-    } else if (ask(conn, "mesh.hello", "s", "hello") != TDM_E_TYPE ||
+    } else if (ask(conn, "mesh.hello", "s", "hello") != TDM_E_PROTOCOL ||
                ask(conn, "mesh.hello", "bu", key, key_bytes - 1, 1UL) != TDM_E_AUTH ||
                ask(conn, "mesh.hello", "bu", "0123456789abcdef", key_bytes, 1UL) !=
                    TDM_E_AUTH) {

@@ -1,6 +1,7 @@
 /* turnstile_service_test.c - the daemon's turnstiles answer every wish, and see the broker. */
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/worker.h"
+#include "runtime/messages/messages.h"
 #include "tests/support/one_node.h"
 
 #include <setjmp.h>
@@ -29,19 +30,18 @@ static tdm_status leaving(uint64_t gpu, const char *tag, uint64_t bytes)
 /* One block of `bytes`; returns its key. */
 static void make(const char *tag, uint64_t bytes, char key[16])
 {
+    struct tdm__block_keys_message made;
     tdm_document *document;
-    struct tdm_bytes made;
 
     TRY(one_node_ask(runtime, "block.create", &document, "us(u)", (uint64_t)0, tag, bytes));
-    made = tdm_value_bytes(tdm_value_at(tdm_document_root(document), 0));
-    assert_int_equal(made.size_bytes, 16);
-    memcpy(key, made.data, 16);
+    TRY(tdm__block_keys_decode(tdm_document_root(document), &made));
+    tdm__message_list_read(&made.keys, 0, key, sizeof(struct tdm__id));
     tdm_document_destroy(document);
 }
 
 static void release(const char key[16])
 {
-    TRY(one_node_ask(runtime, "block.release", NULL, "b", key, (size_t)16));
+    TRY(one_node_ask(runtime, "block.release", NULL, "(b)", key, (size_t)16));
 }
 
 static void a_grant_is_used_by_the_blocks_that_follow(void **state)
@@ -96,7 +96,7 @@ static void what_cannot_be_true_is_refused(void **state)
     assert_int_equal(wish(0, "weights", UINT64_MAX, -1), TDM_E_DEVICE_FULL);
     assert_int_equal(leaving(0, "nothing", 2 * MIB), TDM_E_STATE);
     assert_int_equal(one_node_ask(runtime, "turn.wish", NULL, "us", (uint64_t)0, "weights"),
-                     TDM_E_TYPE);
+                     TDM_E_PROTOCOL);
     assert_int_equal(one_node_ask(runtime, "turn.over", NULL, ""), TDM_E_NOT_FOUND);
 }
 
@@ -106,7 +106,8 @@ static void what_cannot_be_true_is_refused(void **state)
 static tdm_status tenant_make(tdm_call *call, void *self)
 {
     tdm_document *document;
-    struct tdm_bytes key;
+    struct tdm__block_keys_message made;
+    struct tdm__id key;
     uint64_t bytes;
     tdm_status status;
 
@@ -114,8 +115,9 @@ static tdm_status tenant_make(tdm_call *call, void *self)
     TDM_TRY(tdm_call_unpack(call, "u", &bytes));
     TDM_TRY(one_node_ask(tdm_runtime_current(), "block.create", &document, "us(u)", (uint64_t)0,
                          "bucket", bytes));
-    key = tdm_value_bytes(tdm_value_at(tdm_document_root(document), 0));
-    status = tdm_call_reply(call, "b", key.data, key.size_bytes);
+    TDM_TRY(tdm__block_keys_decode(tdm_document_root(document), &made));
+    tdm__message_list_read(&made.keys, 0, &key, sizeof(key));
+    status = tdm_call_reply(call, "b", (const void *)key.bytes, sizeof(key.bytes));
     tdm_document_destroy(document);
     return status;
 }
@@ -139,7 +141,7 @@ static void the_dead_are_charged_for_what_others_still_hold(void **state)
     TRY(tdm_actor_kill(tenant, 5000));
     assert_int_equal(wish(0, "kv_cache", 2 * MIB, 0), TDM_E_DEVICE_FULL);
     assert_non_null(strstr(tdm_error_detail(), "bucket 16.0 MiB"));
-    TRY(one_node_ask(runtime, "block.release", NULL, "b", key, key_bytes));
+    TRY(one_node_ask(runtime, "block.release", NULL, "(b)", key, key_bytes));
     TRY(wish(0, "kv_cache", 2 * MIB, 0));
     /* Once the broker has no row of it, its line goes: tenants are not used up. */
     for (uint32_t round = 0; round < 20; round++) {

@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,14 +84,15 @@ static void flush(struct tdm__mesh *mesh)
 
 static void say_why(struct tdm__mesh *mesh)
 {
+    const struct tdm__mesh_end_message message = {mesh->ended_number, mesh->ended,
+                                                  mesh->ended_text};
     struct tdm__request request = {.method = "mesh.end", .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
 
     if (tdm_writer_create(&writer) != TDM_OK) {
         return; /* they see the connections close */
     }
-    if (tdm_pack(writer, "uis", mesh->ended_number, (int64_t)mesh->ended, mesh->ended_text) ==
-        TDM_OK) {
+    if (tdm__mesh_end_encode(&message, writer) == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         for (uint32_t i = 0; i < mesh->ranks_count; i++) {
             if (mesh->peers[i].conn != NULL) {
@@ -177,15 +179,15 @@ static void adopt(struct peer *peer, struct tdm__conn *conn)
 static tdm_status take_hello(struct tdm__mesh *mesh, struct tdm__incoming *incoming)
 {
     struct tdm__conn *conn = tdm__incoming_conn(incoming);
-    const void *key;
-    size_t key_bytes;
+    struct tdm__mesh_hello_message message;
     uint64_t rank;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "bu", &key, &key_bytes, &rank));
-    if (key_bytes != sizeof(mesh->key.bytes) ||
-        memcmp(key, mesh->key.bytes, sizeof(mesh->key.bytes)) != 0) {
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__mesh_hello_table(), &message));
+    if (message.key.size_bytes != sizeof(mesh->key.bytes) ||
+        memcmp(message.key.data, mesh->key.bytes, sizeof(mesh->key.bytes)) != 0) {
         return tdm__fail(TDM_E_AUTH, "this is another group");
     }
+    rank = message.rank;
     if (rank <= mesh->rank || rank >= mesh->ranks_count || mesh->peers[rank].conn != NULL ||
         mesh->peers[rank].ready || conn == NULL || tdm__conn_user(conn) != NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "rank %llu has no business here",
@@ -208,16 +210,15 @@ static tdm_status take_data(struct peer *peer, struct tdm__incoming *incoming)
 
 static tdm_status take_end(struct peer *peer, struct tdm__incoming *incoming)
 {
-    uint64_t number;
-    int64_t status;
-    const char *text;
+    struct tdm__mesh_end_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "uis", &number, &status, &text));
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__mesh_end_table(), &message));
     peer->left = true;
-    end_at(peer->mesh, number,
-           status == TDM_E_TIMEOUT || status == TDM_E_INVAL ? (tdm_status)status
-                                                            : TDM_E_ABORTED,
-           text == NULL ? "" : text);
+    end_at(peer->mesh, message.number,
+           message.status == TDM_E_TIMEOUT || message.status == TDM_E_INVAL
+               ? (tdm_status)message.status
+               : TDM_E_ABORTED,
+           message.text == NULL ? "" : message.text);
     tdm__incoming_reply(incoming, no_arguments, NULL, 0);
     return TDM_OK;
 }
@@ -417,14 +418,15 @@ static void on_welcome(void *arg, struct tdm__reply *reply)
 
 static tdm_status call_on(struct tdm__mesh *mesh, struct peer *peer, const char *address)
 {
+    const struct tdm__mesh_hello_message message = {{mesh->key.bytes, sizeof(mesh->key.bytes)},
+                                                    mesh->rank};
     struct tdm__request request = {.method = "mesh.hello", .deadline_ms = TDM__NEVER};
     struct tdm__conn *conn;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "bu", (const void *)mesh->key.bytes, sizeof(mesh->key.bytes),
-                      (uint64_t)mesh->rank);
+    status = tdm__mesh_hello_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__rpc_connect(mesh->rpc, address, &conn);
     }
@@ -499,14 +501,16 @@ static void on_taken(void *arg, struct tdm__reply *reply)
 static tdm_status send_piece(struct tdm__mesh *mesh, struct peer *peer, const void *piece,
                              size_t size_bytes)
 {
+    const struct tdm__mesh_data_message message = {mesh->number, (uint64_t)mesh->call.kind,
+                                                   (uint64_t)mesh->call.variant,
+                                                   mesh->call.size_bytes};
     struct tdm__request request = {
         .method = "mesh.data", .tail = {piece, size_bytes}, .deadline_ms = TDM__NEVER};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "uuuu", mesh->number, (uint64_t)mesh->call.kind,
-                      (uint64_t)mesh->call.variant, mesh->call.size_bytes);
+    status = tdm__mesh_data_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(peer->conn, &request, on_taken, peer, NULL);
@@ -541,14 +545,12 @@ static tdm_status read_piece(const struct tdm__mesh *mesh, struct tdm__incoming 
 {
     const struct tdm__comm_call *call = &mesh->call;
     struct tdm_bytes came = tdm__incoming_tail(incoming);
-    uint64_t number;
-    uint64_t kind;
-    uint64_t variant;
-    uint64_t all_bytes;
+    struct tdm__mesh_data_message message;
 
-    TDM_TRY(tdm__incoming_unpack(incoming, "uuuu", &number, &kind, &variant, &all_bytes));
-    if (number != mesh->number || kind != call->kind || variant != call->variant ||
-        all_bytes != call->size_bytes || came.size_bytes != size_bytes) {
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__mesh_data_table(), &message));
+    if (message.number != mesh->number || message.kind != call->kind ||
+        message.variant != call->variant || message.size_bytes != call->size_bytes ||
+        came.size_bytes != size_bytes) {
         return TDM_E_INVAL;
     }
     if (size_bytes > 0 && came.data != piece) {
