@@ -4,6 +4,7 @@
 
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -67,52 +68,44 @@ void tdm__span_end(const struct tdm__span *span, tdm_status status)
 static void write_metrics(tdm_writer *writer, uint64_t queue_length)
 {
     struct tdm__histogram_view view;
-    uint64_t calls = 0;
+    struct tdm__actor_metrics_message message = {
+        .failures = tdm__counter_value(&failures),
+        .queue_length = queue_length,
+        .buckets = {.count = TDM__HISTOGRAM_BUCKETS, .items = view.buckets}};
 
     tdm__histogram_read(&times, &view);
     for (int i = 0; i < TDM__HISTOGRAM_BUCKETS; i++) {
-        calls += view.buckets[i];
+        message.calls += view.buckets[i];
     }
-    tdm_write_array(writer, 5);
-    tdm_write_uint(writer, calls);
-    tdm_write_uint(writer, tdm__counter_value(&failures));
-    tdm_write_uint(writer, queue_length);
-    tdm_write_uint(writer, view.sum_ns);
-    tdm_write_array(writer, TDM__HISTOGRAM_BUCKETS);
-    for (int i = 0; i < TDM__HISTOGRAM_BUCKETS; i++) {
-        tdm_write_uint(writer, view.buckets[i]);
-    }
+    message.sum_ns = view.sum_ns;
+    (void)tdm__actor_metrics_encode(&message, writer);
+}
+
+/* `arg` is the number of the first span. */
+static void get_span(const void *arg, uint32_t index, void *item_out)
+{
+    const struct ended_span *ended = &ring[(*(const uint64_t *)arg + index) % TDM__SPANS_KEPT];
+    struct tdm__actor_span_message *item = item_out;
+
+    *item = (struct tdm__actor_span_message){.method = ended->span.method,
+                                             .call_id = ended->span.call_id,
+                                             .caller = ended->span.caller,
+                                             .caller_pid = ended->span.caller_pid,
+                                             .began_ns = ended->span.began_ns,
+                                             .ended_ns = ended->ended_ns,
+                                             .status = ended->status};
 }
 
 static void write_spans(tdm_writer *writer)
 {
     uint64_t first;
+    struct tdm__actor_spans_message message = {.spans = {.get = get_span, .arg = &first}};
 
     (void)pthread_mutex_lock(&ring_lock);
     first = ring_count < TDM__SPANS_KEPT ? 0 : ring_count - TDM__SPANS_KEPT;
-    tdm_write_array(writer, ring == NULL ? 0 : (uint32_t)(ring_count - first));
-    for (uint64_t i = first; i < ring_count; i++) {
-        const struct ended_span *ended = &ring[i % TDM__SPANS_KEPT];
-
-        tdm_write_array(writer, 7);
-        tdm_write_string(writer, ended->span.method);
-        tdm_write_uint(writer, ended->span.call_id);
-        tdm_write_bytes(writer, ended->span.caller.bytes, sizeof(ended->span.caller.bytes));
-        tdm_write_int(writer, ended->span.caller_pid);
-        tdm_write_int(writer, ended->span.began_ns);
-        tdm_write_int(writer, ended->ended_ns);
-        tdm_write_int(writer, ended->status);
-    }
+    message.spans.count = ring == NULL ? 0 : (uint32_t)(ring_count - first);
+    (void)tdm__actor_spans_encode(&message, writer);
     (void)pthread_mutex_unlock(&ring_lock);
-}
-
-static void write_calls(tdm_writer *writer, const struct tdm__tally *tally)
-{
-    if (tally == NULL) {
-        tdm_write_array(writer, 0);
-    } else {
-        tdm__tally_write(tally, writer);
-    }
 }
 
 bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length,
@@ -133,7 +126,7 @@ bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length,
     if (metrics) {
         write_metrics(writer, queue_length);
     } else if (calls) {
-        write_calls(writer, tally);
+        tdm__tally_write(tally, writer);
     } else {
         write_spans(writer);
     }
@@ -145,21 +138,25 @@ bool tdm__observe_serve(struct tdm__incoming *incoming, uint64_t queue_length,
 tdm_status tdm__actor_metrics_read(struct tdm_bytes packed,
                                    struct tdm__actor_metrics *metrics_out)
 {
-    struct tdm__actor_metrics metrics;
-    const tdm_value *buckets;
+    struct tdm__actor_metrics metrics = {.calls = 0};
+    struct tdm__actor_metrics_message message;
     tdm_document *document;
     tdm_status status;
 
     TDM_TRY(tdm_document_parse(packed, &document));
-    status = tdm_unpack(tdm_document_root(document), "uuuuv", &metrics.calls, &metrics.failures,
-                        &metrics.queue_length, &metrics.times.sum_ns, &buckets);
-    if (status == TDM_OK && tdm_value_count(buckets) != TDM__HISTOGRAM_BUCKETS) {
+    status = tdm__actor_metrics_decode(tdm_document_root(document), &message);
+    if (status == TDM_OK && message.buckets.count != TDM__HISTOGRAM_BUCKETS) {
         status = tdm__fail(TDM_E_PROTOCOL, "a histogram of %u buckets, not %d",
-                           tdm_value_count(buckets), (int)TDM__HISTOGRAM_BUCKETS);
+                           message.buckets.count, (int)TDM__HISTOGRAM_BUCKETS);
     }
     for (uint32_t i = 0; i < TDM__HISTOGRAM_BUCKETS && status == TDM_OK; i++) {
-        metrics.times.buckets[i] = tdm_value_uint(tdm_value_at(buckets, i), 0);
+        tdm__message_list_read(&message.buckets, i, &metrics.times.buckets[i],
+                               sizeof(metrics.times.buckets[i]));
     }
+    metrics.calls = message.calls;
+    metrics.failures = message.failures;
+    metrics.queue_length = message.queue_length;
+    metrics.times.sum_ns = message.sum_ns;
     tdm_document_destroy(document);
     if (status == TDM_OK) {
         *metrics_out = metrics;

@@ -3,6 +3,7 @@
 #include "actors/row.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 tdm_status tdm__rows_begin(struct tdm__rows *rows, uint32_t count_max)
 {
@@ -20,12 +21,20 @@ tdm_writer *tdm__rows_next(struct tdm__rows *rows)
     return rows->packed;
 }
 
-void tdm__rows_end(struct tdm__rows *rows, tdm_writer *writer)
+static void write_rows(tdm_writer *writer, const void *arg)
 {
-    tdm_write_array(writer, 2);
+    const struct tdm__rows *rows = arg;
+
     tdm_write_array(writer, rows->count);
     tdm_write_packed(writer, tdm_writer_bytes(rows->packed));
-    tdm_write_uint(writer, rows->left_out);
+}
+
+void tdm__rows_end(struct tdm__rows *rows, tdm_writer *writer)
+{
+    const struct tdm__process_rows_message message = {
+        .rows = {.write = write_rows, .arg = rows}, .left_out = rows->left_out};
+
+    (void)tdm__process_rows_encode(&message, writer);
     tdm_writer_destroy(rows->packed);
 }
 

@@ -41,7 +41,7 @@ struct tdm__rows {
 tdm_status tdm__rows_begin(struct tdm__rows *rows, uint32_t count_max);
 /* Where to write one more; NULL where there is no room for it. */
 tdm_writer *tdm__rows_next(struct tdm__rows *rows);
-/* Writes ([row …], rows left out), and frees them. */
+/* Writes a message process_rows, and frees them. */
 void tdm__rows_end(struct tdm__rows *rows, tdm_writer *writer);
 
 /* The same for a question, which the daemon alone may ask: false if that is answered with a

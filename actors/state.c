@@ -5,6 +5,7 @@
 #include "actors/row.h"
 #include "actors/runtime.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,11 +47,12 @@ void tdm_list_free(const void *list)
 static tdm_status ask(tdm_runtime *runtime, const char *kind, int64_t timeout_ms,
                       tdm_document **document_out)
 {
+    const struct tdm__state_list_message message = {kind};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", kind);
+    status = tdm__state_list_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_ask(runtime, "state.list", tdm_writer_bytes(writer), timeout_ms,
                                   document_out);
@@ -78,15 +80,22 @@ static void count_parts(const tdm_value *row, size_t *amounts, size_t *gpus, siz
 
 /* A list for the rows of `document`, which it takes. */
 static tdm_status list_create(tdm_document *document, size_t item_bytes, struct list **list_out,
-                              struct filler *filler_out)
+                              struct filler *filler_out,
+                              struct tdm__cluster_rows_message *answer_out)
 {
-    const tdm_value *rows = tdm_value_at(tdm_document_root(document), 0);
+    tdm_status status = tdm__cluster_rows_decode(tdm_document_root(document), answer_out);
+    const tdm_value *rows = answer_out->rows.value;
     uint32_t count = tdm_value_count(rows);
-    struct list *list = calloc(1, sizeof(*list) + (count + 1) * item_bytes);
+    struct list *list;
     size_t amounts = 1;
     size_t gpus = 1;
     size_t bundles = 1;
 
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return status;
+    }
+    list = calloc(1, sizeof(*list) + (count + 1) * item_bytes);
     for (uint32_t i = 0; i < count; i++) {
         count_parts(tdm_value_at(rows, i), &amounts, &gpus, &bundles);
     }
@@ -175,12 +184,13 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_actor_state *actors;
 
     TDM_TRY(ask(runtime, "actors", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*actors), &list, &filler));
-    rows = tdm_value_at(tdm_document_root(document), 0);
+    TDM_TRY(list_create(document, sizeof(*actors), &list, &filler, &answer));
+    rows = answer.rows.value;
     actors = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         fill_actor(&filler, tdm_value_at(rows, i), &actors[i]);
@@ -188,8 +198,7 @@ tdm_status tdm_list_actors(tdm_runtime *runtime, int64_t timeout_ms,
     *actors_out = actors;
     *actors_count_out = tdm_value_count(rows);
     if (missing_nodes_out != NULL) {
-        *missing_nodes_out =
-            (uint32_t)tdm_value_uint(tdm_value_at(tdm_document_root(document), 1), 0);
+        *missing_nodes_out = answer.missing_nodes;
     }
     return TDM_OK;
 }
@@ -208,12 +217,13 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_node_state *nodes;
 
     TDM_TRY(ask(runtime, "nodes", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*nodes), &list, &filler));
-    rows = tdm_value_at(tdm_document_root(document), 0);
+    TDM_TRY(list_create(document, sizeof(*nodes), &list, &filler, &answer));
+    rows = answer.rows.value;
     nodes = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         const tdm_value *row = tdm_value_at(rows, i);
@@ -233,13 +243,13 @@ tdm_status tdm_list_nodes(tdm_runtime *runtime, int64_t timeout_ms,
 /* ---- objects ---------------------------------------------------------------------------- */
 
 /* `missing_out` may be NULL. */
-static void tell_missing(const tdm_value *answer, struct tdm_list_missing *missing_out)
+static void tell_missing(const struct tdm__cluster_rows_message *answer,
+                         struct tdm_list_missing *missing_out)
 {
     if (missing_out != NULL) {
-        *missing_out = (struct tdm_list_missing){
-            .nodes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 1), 0),
-            .processes = (uint32_t)tdm_value_uint(tdm_value_at(answer, 2), 0),
-            .rows = tdm_value_uint(tdm_value_at(answer, 3), 0)};
+        *missing_out = (struct tdm_list_missing){.nodes = answer->missing_nodes,
+                                                 .processes = answer->silent_processes,
+                                                 .rows = answer->left_out};
     }
 }
 
@@ -256,21 +266,20 @@ tdm_status tdm_list_objects(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
-    const tdm_value *answer;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_object_state *objects;
 
     TDM_TRY(ask(runtime, "objects", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*objects), &list, &filler));
-    answer = tdm_document_root(document);
-    rows = tdm_value_at(answer, 0);
+    TDM_TRY(list_create(document, sizeof(*objects), &list, &filler, &answer));
+    rows = answer.rows.value;
     objects = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         tdm__object_row_read(tdm_value_at(rows, i), &objects[i]);
     }
     *objects_out = objects;
     *objects_count_out = tdm_value_count(rows);
-    tell_missing(answer, missing_out);
+    tell_missing(&answer, missing_out);
     return TDM_OK;
 }
 
@@ -304,21 +313,20 @@ tdm_status tdm_list_calls(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
-    const tdm_value *answer;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_calls_state *calls;
 
     TDM_TRY(ask(runtime, "calls", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler));
-    answer = tdm_document_root(document);
-    rows = tdm_value_at(answer, 0);
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler, &answer));
+    rows = answer.rows.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         fill_calls(tdm_value_at(rows, i), &calls[i]);
     }
     *calls_out = calls;
     *calls_count_out = tdm_value_count(rows);
-    tell_missing(answer, missing_out);
+    tell_missing(&answer, missing_out);
     return TDM_OK;
 }
 
@@ -335,21 +343,20 @@ tdm_status tdm_list_each_call(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
-    const tdm_value *answer;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_call_state *calls;
 
     TDM_TRY(ask(runtime, "each call", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler));
-    answer = tdm_document_root(document);
-    rows = tdm_value_at(answer, 0);
+    TDM_TRY(list_create(document, sizeof(*calls), &list, &filler, &answer));
+    rows = answer.rows.value;
     calls = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         tdm__call_row_read(tdm_value_at(rows, i), &calls[i]);
     }
     *calls_out = calls;
     *calls_count_out = tdm_value_count(rows);
-    tell_missing(answer, missing_out);
+    tell_missing(&answer, missing_out);
     return TDM_OK;
 }
 
@@ -389,12 +396,13 @@ tdm_status tdm_list_groups(tdm_runtime *runtime, int64_t timeout_ms,
     tdm_document *document;
     struct list *list;
     struct filler filler;
+    struct tdm__cluster_rows_message answer;
     const tdm_value *rows;
     struct tdm_group_state *groups;
 
     TDM_TRY(ask(runtime, "groups", timeout_ms, &document));
-    TDM_TRY(list_create(document, sizeof(*groups), &list, &filler));
-    rows = tdm_value_at(tdm_document_root(document), 0);
+    TDM_TRY(list_create(document, sizeof(*groups), &list, &filler, &answer));
+    rows = answer.rows.value;
     groups = (void *)list->items;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         fill_group(&filler, tdm_value_at(rows, i), &groups[i]);

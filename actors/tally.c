@@ -2,6 +2,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "actors/tally.h"
 
+#include "runtime/messages/messages.h"
+
 void tdm__tally_init(struct tdm__tally *tally, const struct tdm_actor_class *actor_class)
 {
     *tally = (struct tdm__tally){.actor_class = actor_class};
@@ -48,22 +50,29 @@ static bool was_called(const struct tdm__tally *tally, size_t index)
            tally->methods[index].finished > 0 || tally->methods[index].failed > 0;
 }
 
+/* Fills the message of the method with this number among those that were called. */
+static void get_method(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__tally *tally = arg;
+    struct tdm__method_calls_message *item = item_out;
+    size_t at = 0;
+
+    while (!was_called(tally, at) || index-- > 0) {
+        at++;
+    }
+    *item = (struct tdm__method_calls_message){.method = tally->actor_class->methods[at].name,
+                                               .waiting = tally->methods[at].waiting,
+                                               .running = tally->methods[at].running,
+                                               .finished = tally->methods[at].finished,
+                                               .failed = tally->methods[at].failed};
+}
+
 void tdm__tally_write(const struct tdm__tally *tally, tdm_writer *writer)
 {
-    uint32_t count = 0;
+    struct tdm__actor_calls_message message = {.methods = {.get = get_method, .arg = tally}};
 
-    for (size_t i = 0; i < TDM_METHODS_MAX; i++) {
-        count += was_called(tally, i) ? 1 : 0;
+    for (size_t i = 0; tally != NULL && i < TDM_METHODS_MAX; i++) {
+        message.methods.count += was_called(tally, i) ? 1 : 0;
     }
-    tdm_write_array(writer, count);
-    for (size_t i = 0; i < TDM_METHODS_MAX; i++) {
-        if (was_called(tally, i)) {
-            tdm_write_array(writer, 5);
-            tdm_write_string(writer, tally->actor_class->methods[i].name);
-            tdm_write_uint(writer, tally->methods[i].waiting);
-            tdm_write_uint(writer, tally->methods[i].running);
-            tdm_write_uint(writer, tally->methods[i].finished);
-            tdm_write_uint(writer, tally->methods[i].failed);
-        }
-    }
+    (void)tdm__actor_calls_encode(&message, writer);
 }

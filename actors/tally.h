@@ -27,6 +27,7 @@ void tdm__tally_answered(struct tdm__tally *tally, const struct tdm_method_entry
                          bool began, bool well);
 
 /* [(method, waiting, running, finished, failed) …], without methods never called. */
+/* Writes a message actor_calls; `tally` may be NULL. */
 void tdm__tally_write(const struct tdm__tally *tally, tdm_writer *writer);
 
 #endif

@@ -5,6 +5,7 @@
 #include "actors/runtime.h"
 #include "runtime/directory.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/text.h"
 
 #include <dirent.h>
@@ -80,7 +81,7 @@ tdm_status tdm__cluster_ask_node(tdm_runtime *runtime, const char *method, const
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "s", node_id);
+    status = tdm__timeline_read_encode(&(struct tdm__timeline_read_message){node_id}, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_ask(runtime, method, tdm_writer_bytes(writer), TDM__CLUSTER_MS,
                                   document_out);

@@ -3,6 +3,7 @@
 #include "actors/runtime.h"
 #include "cli/cluster.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -80,23 +81,31 @@ static tdm_status read_piece(struct reading *reading, uint64_t tail)
 {
     uint64_t bytes_max = tail == UINT64_MAX ? PIECE_BYTES : TAIL_BYTES;
     tdm_document *document;
-    const tdm_value *answer;
+    const struct tdm__log_read_message message = {.actor = reading->actor,
+                                                  .stream = reading->stream,
+                                                  .offset = reading->offset,
+                                                  .bytes_max = bytes_max,
+                                                  .node_id = reading->node};
+    struct tdm__log_piece_message piece;
     struct tdm_bytes text;
     tdm_writer *writer;
     size_t first = 0;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "siius", reading->actor, reading->stream, reading->offset,
-                      bytes_max, reading->node);
+    status = tdm__log_read_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__runtime_ask(reading->runtime, "log.read", tdm_writer_bytes(writer),
                                   TDM__CLUSTER_MS, &document);
     }
     tdm_writer_destroy(writer);
     TDM_TRY(status);
-    answer = tdm_document_root(document);
-    text = tdm_value_bytes(tdm_value_at(answer, 4));
+    status = tdm__log_piece_decode(tdm_document_root(document), &piece);
+    if (status != TDM_OK) {
+        tdm_document_destroy(document);
+        return status;
+    }
+    text = piece.text;
     if (tail != UINT64_MAX) {
         first = begin_of_last_lines(text.data, text.size_bytes, tail);
     }
@@ -104,9 +113,9 @@ static tdm_status read_piece(struct reading *reading, uint64_t tail)
         (void)fwrite((const char *)text.data + first, 1, text.size_bytes - first, stdout);
         (void)fflush(stdout);
     }
-    reading->offset = tdm_value_int(tdm_value_at(answer, 3), 0) + (int64_t)text.size_bytes;
-    reading->at_end = reading->offset >= tdm_value_int(tdm_value_at(answer, 5), 0);
-    reading->is_live = tdm_value_bool(tdm_value_at(answer, 1), 0) != 0;
+    reading->offset = (int64_t)(piece.offset + text.size_bytes);
+    reading->at_end = reading->offset >= (int64_t)piece.file_bytes;
+    reading->is_live = piece.is_live;
     tdm_document_destroy(document);
     return TDM_OK;
 }

@@ -5,6 +5,7 @@
 #include "colocate/job/trace.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -26,34 +27,42 @@ struct timeline {
     struct tdm__trace *trace;
 };
 
-/* Calls fn for every actor: its row, and its node's offset to the time of day. */
+/* Calls fn for every actor that could be read. */
 static void each_actor(struct timeline *timeline,
-                       void (*fn)(struct timeline *timeline, const tdm_value *node,
-                                  const tdm_value *actor))
+                       void (*fn)(struct timeline *timeline,
+                                  const struct tdm__timeline_message *node,
+                                  const struct tdm__timeline_actor_message *actor,
+                                  const struct tdm__message_list *spans))
 {
     for (uint32_t i = 0; i < timeline->nodes_count; i++) {
-        const tdm_value *node = tdm_document_root(timeline->nodes[i]);
-        const tdm_value *actors = tdm_value_at(node, 2);
+        struct tdm__timeline_message node;
 
-        for (uint32_t k = 0; k < tdm_value_count(actors); k++) {
-            fn(timeline, node, tdm_value_at(actors, k));
+        if (tdm__timeline_decode(tdm_document_root(timeline->nodes[i]), &node) != TDM_OK) {
+            continue;
+        }
+        for (uint32_t k = 0; k < node.actors.count; k++) {
+            struct tdm__timeline_actor_message actor;
+            struct tdm__actor_spans_message reply;
+
+            tdm__message_list_read(&node.actors, k, &actor, sizeof(actor));
+            if (tdm__actor_spans_decode(actor.reply.value, &reply) == TDM_OK) {
+                fn(timeline, &node, &actor, &reply.spans);
+            }
         }
     }
 }
 
-static int64_t time_of(const tdm_value *node, const tdm_value *span, uint32_t field)
+static void find_first(struct timeline *timeline, const struct tdm__timeline_message *node,
+                       const struct tdm__timeline_actor_message *actor,
+                       const struct tdm__message_list *spans)
 {
-    return tdm_value_int(tdm_value_at(span, field), 0) +
-           tdm_value_int(tdm_value_at(node, 1), 0);
-}
+    (void)actor;
+    for (uint32_t i = 0; i < spans->count; i++) {
+        struct tdm__actor_span_message span;
+        int64_t began_ns;
 
-static void find_first(struct timeline *timeline, const tdm_value *node, const tdm_value *actor)
-{
-    const tdm_value *spans = tdm_value_at(actor, 4);
-
-    for (uint32_t i = 0; i < tdm_value_count(spans); i++) {
-        int64_t began_ns = time_of(node, tdm_value_at(spans, i), 4);
-
+        tdm__message_list_read(spans, i, &span, sizeof(span));
+        began_ns = span.began_ns + node->time_of_day_offset_ns;
         if (timeline->spans_count == 0 || began_ns < timeline->first_ns) {
             timeline->first_ns = began_ns;
         }
@@ -61,46 +70,47 @@ static void find_first(struct timeline *timeline, const tdm_value *node, const t
     }
 }
 
-static void write_span(struct timeline *timeline, const tdm_value *node, const tdm_value *span,
-                       uint32_t process)
+static void write_span(struct timeline *timeline, const struct tdm__timeline_message *node,
+                       const struct tdm__actor_span_message *span, uint32_t process)
 {
-    int64_t status = tdm_value_int(tdm_value_at(span, 6), 0);
+    int64_t offset_ns = timeline->base_ns + node->time_of_day_offset_ns - timeline->first_ns;
     const struct tdm__trace_argument arguments[] = {
-        {.name = "call", .number = (double)tdm_value_uint(tdm_value_at(span, 1), 0)},
-        {.name = "caller_pid", .number = (double)tdm_value_int(tdm_value_at(span, 3), 0)},
-        {.name = "status", .text = tdm_strerror((tdm_status)status)}};
+        {.name = "call", .number = (double)span->call_id},
+        {.name = "caller_pid", .number = (double)span->caller_pid},
+        {.name = "status", .text = tdm_strerror((tdm_status)span->status)}};
     const struct tdm__trace_event event = {
-        .name = tdm_value_string(tdm_value_at(span, 0), "?"),
-        .category = status == TDM_OK ? "call" : "failed",
+        .name = span->method,
+        .category = span->status == TDM_OK ? "call" : "failed",
         .process = process,
-        .begin_ns = timeline->base_ns + time_of(node, span, 4) - timeline->first_ns,
-        .end_ns = timeline->base_ns + time_of(node, span, 5) - timeline->first_ns,
+        .begin_ns = span->began_ns + offset_ns,
+        .end_ns = span->ended_ns + offset_ns,
         .arguments = arguments,
         .arguments_count = sizeof(arguments) / sizeof(arguments[0])};
 
     tdm__trace_event(timeline->trace, &event);
 }
 
-static void write_actor(struct timeline *timeline, const tdm_value *node,
-                        const tdm_value *actor)
+static void write_actor(struct timeline *timeline, const struct tdm__timeline_message *node,
+                        const struct tdm__timeline_actor_message *actor,
+                        const struct tdm__message_list *spans)
 {
-    const tdm_value *spans = tdm_value_at(actor, 4);
-    const char *name = tdm_value_string(tdm_value_at(actor, 2), "");
     uint32_t process; /* no pid: those of two machines may be the same */
     char label[256];
 
-    if (tdm_value_count(spans) == 0) {
+    if (spans->count == 0) {
         return;
     }
     process = ++timeline->actors_count;
     (void)snprintf(label, sizeof(label), "%s on %s, pid %lld",
-                   name[0] != '\0' ? name : tdm_value_string(tdm_value_at(actor, 1), "?"),
-                   tdm_value_string(tdm_value_at(node, 0), "?"),
-                   (long long)tdm_value_int(tdm_value_at(actor, 3), 0));
+                   actor->name[0] != '\0' ? actor->name : actor->class_name, node->node_name,
+                   (long long)actor->pid);
     tdm__trace_name_process(timeline->trace, process, label);
     tdm__trace_name_thread(timeline->trace, process, 0, "calls");
-    for (uint32_t i = 0; i < tdm_value_count(spans); i++) {
-        write_span(timeline, node, tdm_value_at(spans, i), process);
+    for (uint32_t i = 0; i < spans->count; i++) {
+        struct tdm__actor_span_message span;
+
+        tdm__message_list_read(spans, i, &span, sizeof(span));
+        write_span(timeline, node, &span, process);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "cli/table.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -45,28 +46,40 @@ struct row {
 
 /* ---- what they have done ---------------------------------------------------------------- */
 
-/* (node, offset, [(id, class, name, pid, (calls, failures, queue, ns, …)) …]) */
+static void add_work(struct look *look, const struct tdm__timeline_actor_message *actor)
+{
+    struct tdm__actor_metrics_message metrics;
+    struct work *work;
+
+    if (tdm__actor_metrics_decode(actor->reply.value, &metrics) != TDM_OK) {
+        return;
+    }
+    work = &look->works[look->count++];
+    *work = (struct work){.calls = metrics.calls,
+                          .failures = metrics.failures,
+                          .queue = metrics.queue_length,
+                          .busy_ns = metrics.sum_ns};
+    (void)snprintf(work->id, sizeof(work->id), "%s", actor->id);
+}
+
 static void add_works(struct look *look, const tdm_value *answer)
 {
-    const tdm_value *rows = tdm_value_at(answer, 2);
-    uint32_t more = tdm_value_count(rows);
-    struct work *works = realloc(look->works, (look->count + more + 1) * sizeof(*works));
+    struct tdm__timeline_message message;
+    struct work *works;
 
+    if (tdm__timeline_decode(answer, &message) != TDM_OK) {
+        return;
+    }
+    works = realloc(look->works, (look->count + message.actors.count + 1) * sizeof(*works));
     if (works == NULL) {
         return;
     }
     look->works = works;
-    for (uint32_t i = 0; i < more; i++) {
-        const tdm_value *row = tdm_value_at(rows, i);
-        const tdm_value *numbers = tdm_value_at(row, 4);
-        struct work *work = &works[look->count++];
+    for (uint32_t i = 0; i < message.actors.count; i++) {
+        struct tdm__timeline_actor_message actor;
 
-        *work = (struct work){.calls = tdm_value_uint(tdm_value_at(numbers, 0), 0),
-                              .failures = tdm_value_uint(tdm_value_at(numbers, 1), 0),
-                              .queue = tdm_value_uint(tdm_value_at(numbers, 2), 0),
-                              .busy_ns = tdm_value_uint(tdm_value_at(numbers, 3), 0)};
-        (void)snprintf(work->id, sizeof(work->id), "%s",
-                       tdm_value_string(tdm_value_at(row, 0), ""));
+        tdm__message_list_read(&message.actors, i, &actor, sizeof(actor));
+        add_work(look, &actor);
     }
 }
 

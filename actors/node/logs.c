@@ -7,6 +7,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -475,29 +476,19 @@ static void on_passed(void *arg, struct tdm__reply *reply)
 /* Passes the call on if it is for another node. */
 static bool pass_on(const struct tdm__logs *logs, struct tdm__incoming *incoming)
 {
-    const tdm_value *arguments;
+    struct tdm__log_read_message message;
     struct tdm__id node;
-    tdm_writer *writer;
 
-    if (logs->node == NULL || tdm__incoming_value(incoming, &arguments) != TDM_OK ||
-        tdm__id_parse(tdm_value_string(tdm_value_at(arguments, 4), ""), &node) != TDM_OK ||
-        tdm__id_equal(&node, &logs->node->record.id) || tdm_writer_create(&writer) != TDM_OK) {
+    if (logs->node == NULL ||
+        tdm__incoming_decode(incoming, tdm__log_read_table(), &message) != TDM_OK ||
+        message.node_id == NULL || tdm__id_parse(message.node_id, &node) != TDM_OK ||
+        tdm__id_equal(&node, &logs->node->record.id)) {
         return false;
     }
-    tdm_write_value(writer, arguments);
-    tdm__node_forward(logs->node, &node, "log.read", tdm_writer_bytes(writer),
+    tdm__node_forward(logs->node, &node, "log.read", tdm__incoming_packed(incoming),
                       tdm__incoming_deadline(incoming), on_passed, incoming);
-    tdm_writer_destroy(writer);
     return true;
 }
-
-struct read_request {
-    const char *node;
-    const char *actor;
-    int64_t stream;
-    int64_t offset;
-    uint64_t bytes_max;
-};
 
 static tdm_status find_source(const struct tdm__logs *logs, const char *actor,
                               const struct tdm__log_source **source_out)
@@ -516,9 +507,11 @@ static tdm_status find_source(const struct tdm__logs *logs, const char *actor,
 }
 
 static void answer_read(struct tdm__logs *logs, const struct tdm__log_source *source,
-                        const struct read_request *request, struct tdm__incoming *incoming)
+                        const struct tdm__log_read_message *request,
+                        struct tdm__incoming *incoming)
 {
     char path[TDM__PATH_BYTES + TDM__LOG_NAME_BYTES];
+    struct tdm__log_piece_message reply;
     struct tdm__log_piece piece = {0};
     uint64_t size_bytes;
     uint64_t back;
@@ -540,24 +533,25 @@ static void answer_read(struct tdm__logs *logs, const struct tdm__log_source *so
     if (piece.offset < size_bytes) { /* a file that has gone is an empty one */
         (void)tdm__log_file_read(path, piece.offset, bytes, request->bytes_max, &piece);
     }
-    tdm__incoming_reply_pack(incoming, "i?subu",
-                             source == NULL ? (int64_t)getpid() : source->pid,
-                             source == NULL || source->is_live, path, piece.offset,
-                             (const void *)bytes, piece.bytes_count, piece.file_bytes);
+    reply = (struct tdm__log_piece_message){.pid = source == NULL ? getpid() : source->pid,
+                                            .is_live = source == NULL || source->is_live,
+                                            .path = path,
+                                            .offset = piece.offset,
+                                            .text = {bytes, piece.bytes_count},
+                                            .file_bytes = piece.file_bytes};
+    tdm__incoming_reply_message(incoming, tdm__log_piece_table(), &reply);
     free(bytes);
 }
 
 static void serve_read(struct tdm__logs *logs, struct tdm__incoming *incoming)
 {
     const struct tdm__log_source *source = NULL;
-    struct read_request request;
-    tdm_status status =
-        tdm__incoming_unpack(incoming, "siius", &request.actor, &request.stream,
-                             &request.offset, &request.bytes_max, &request.node);
+    struct tdm__log_read_message request;
+    tdm_status status = tdm__incoming_decode(incoming, tdm__log_read_table(), &request);
 
-    if (status == TDM_OK && (request.stream < 0 || request.stream >= TDM__LOG_STREAMS ||
-                             request.bytes_max > READ_BYTES_MAX || request.actor == NULL ||
-                             request.offset == INT64_MIN)) {
+    if (status == TDM_OK &&
+        (request.stream < 0 || request.stream >= TDM__LOG_STREAMS ||
+         request.bytes_max > READ_BYTES_MAX || request.offset == INT64_MIN)) {
         status = tdm__fail(TDM_E_INVAL, "stream %lld, offset %lld, %llu bytes",
                            (long long)request.stream, (long long)request.offset,
                            (unsigned long long)request.bytes_max);

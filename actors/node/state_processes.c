@@ -4,6 +4,7 @@
 #include "actors/node/state.h"
 #include "actors/row.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -25,15 +26,16 @@ struct collecting {
 
 static tdm_status add_rows(struct collecting *collecting, const tdm_value *answer)
 {
+    struct tdm__process_rows_message message;
     const tdm_value *rows;
-    uint64_t left_out;
 
-    TDM_TRY(tdm_unpack(answer, "vu", &rows, &left_out));
+    TDM_TRY(tdm__process_rows_decode(answer, &message));
+    rows = message.rows.value;
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         tdm_write_value(collecting->rows, tdm_value_at(rows, i));
     }
     collecting->rows_count += tdm_value_count(rows);
-    collecting->left_out += left_out;
+    collecting->left_out += message.left_out;
     return TDM_OK;
 }
 
@@ -52,11 +54,9 @@ static void on_rows(void *arg, const struct tdm__asked_worker *worker, struct td
 
 /* ---- calls by method -------------------------------------------------------------------- */
 
-/* (method, waiting, running, finished, failed) */
 static void add_method(struct collecting *collecting, const struct tdm__asked_worker *worker,
-                       const tdm_value *method)
+                       const struct tdm__method_calls_message *method)
 {
-    static const char *const numbers[] = {"waiting", "running", "finished", "failed"};
     tdm_writer *rows = collecting->rows;
     char id[TDM__ID_TEXT_BYTES];
 
@@ -67,40 +67,55 @@ static void add_method(struct collecting *collecting, const struct tdm__asked_wo
     tdm__row_write_text(rows, "node_id", tdm__id_text(&collecting->node->record.id, id));
     tdm__row_write_text(rows, "node_name", collecting->node->record.name);
     tdm__row_write_number(rows, "pid", worker->pid);
-    tdm__row_write_text(rows, "method", tdm_value_string(tdm_value_at(method, 0), ""));
-    for (uint32_t i = 0; i < 4; i++) {
-        tdm__row_write_number(rows, numbers[i], tdm_value_int(tdm_value_at(method, i + 1), 0));
-    }
+    tdm__row_write_text(rows, "method", method->method);
+    tdm__row_write_number(rows, "waiting", (int64_t)method->waiting);
+    tdm__row_write_number(rows, "running", (int64_t)method->running);
+    tdm__row_write_number(rows, "finished", (int64_t)method->finished);
+    tdm__row_write_number(rows, "failed", (int64_t)method->failed);
     collecting->rows_count++;
 }
 
 static void on_calls(void *arg, const struct tdm__asked_worker *worker, struct tdm_bytes answer)
 {
     struct collecting *collecting = arg;
-    tdm_document *document;
+    struct tdm__actor_calls_message message;
+    tdm_document *document = NULL;
 
-    if (tdm_document_parse(answer, &document) != TDM_OK) {
+    if (tdm_document_parse(answer, &document) != TDM_OK ||
+        tdm__actor_calls_decode(tdm_document_root(document), &message) != TDM_OK) {
         collecting->unreadable_count++;
+        tdm_document_destroy(document);
         return;
     }
-    for (uint32_t i = 0; i < tdm_value_count(tdm_document_root(document)); i++) {
-        add_method(collecting, worker, tdm_value_at(tdm_document_root(document), i));
+    for (uint32_t i = 0; i < message.methods.count; i++) {
+        struct tdm__method_calls_message method;
+
+        tdm__message_list_read(&message.methods, i, &method, sizeof(method));
+        add_method(collecting, worker, &method);
     }
     tdm_document_destroy(document);
 }
 
 /* ---- all of them ------------------------------------------------------------------------ */
 
+static void write_rows(tdm_writer *writer, const void *arg)
+{
+    const struct collecting *collecting = arg;
+
+    tdm_write_array(writer, collecting->rows_count);
+    tdm_write_packed(writer, tdm_writer_bytes(collecting->rows));
+}
+
 static tdm_status write_part(const struct collecting *collecting, uint32_t silent_count,
                              tdm_writer *writer)
 {
+    const struct tdm__node_rows_message message = {
+        .rows = {.write = write_rows, .arg = collecting},
+        .silent_processes = silent_count + collecting->unreadable_count,
+        .left_out = collecting->left_out};
+
     TDM_TRY(tdm_writer_status(collecting->rows));
-    tdm_write_array(writer, 3);
-    tdm_write_array(writer, collecting->rows_count);
-    tdm_write_packed(writer, tdm_writer_bytes(collecting->rows));
-    tdm_write_uint(writer, silent_count + collecting->unreadable_count);
-    tdm_write_uint(writer, collecting->left_out);
-    return tdm_writer_status(writer);
+    return tdm__node_rows_encode(&message, writer);
 }
 
 static void on_done(void *arg, uint32_t silent_count)

@@ -3,6 +3,7 @@
 #include "actors/node/actor_entry.h"
 #include "actors/node/state.h"
 #include "actors/row.h"
+#include "runtime/messages/messages.h"
 
 #include <string.h>
 
@@ -142,8 +143,9 @@ static bool is_ours(const struct actor_entry *entry)
     return !tdm__actor_state_is_remote(entry->lifecycle.state);
 }
 
-void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
+static void write_actor_rows(tdm_writer *writer, const void *arg)
 {
+    const struct tdm__node *node = arg;
     const struct tdm__node_state *state = node->state;
     uint32_t ended_max = sizeof(state->ended) / sizeof(state->ended[0]);
     uint32_t count = 0;
@@ -155,7 +157,6 @@ void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
     for (uint32_t i = 0; i < ended_max; i++) {
         count += state->ended[i].bytes != NULL ? 1 : 0;
     }
-    tdm_write_array(writer, 3); /* a part */
     tdm_write_array(writer, count);
     for (uint32_t i = 0; i < ended_max; i++) { /* oldest first */
         uint32_t at = (state->ended_next + i) % ended_max;
@@ -171,8 +172,14 @@ void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
             tdm__state_write_actor(writer, entry, NULL);
         }
     }
-    tdm_write_uint(writer, 0); /* processes that did not answer */
-    tdm_write_uint(writer, 0); /* rows that were left out */
+}
+
+void tdm__state_write_actors(tdm_writer *writer, const struct tdm__node *node)
+{
+    const struct tdm__node_rows_message message = {
+        .rows = {.write = write_actor_rows, .arg = node}};
+
+    (void)tdm__node_rows_encode(&message, writer);
 }
 
 /* ---- records of the store --------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "actors/node/state.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -102,54 +103,48 @@ static void gathering_fails(struct gathering *gathering, tdm_status status)
     free(gathering);
 }
 
-static void add_rows(struct gathering *gathering, const tdm_value *part)
+static void add_rows(struct gathering *gathering, const tdm_value *rows)
 {
-    const tdm_value *rows;
-    uint64_t silent;
-    uint64_t left_out;
-
-    if (tdm_unpack(part, "vuu", &rows, &silent, &left_out) != TDM_OK ||
-        tdm_value_kind_of(rows) != TDM_ARRAY) {
-        gathering->missing++;
-        return;
-    }
     for (uint32_t i = 0; i < tdm_value_count(rows); i++) {
         tdm_write_value(gathering->rows, tdm_value_at(rows, i));
         gathering->rows_count++;
     }
-    gathering->silent += silent;
-    gathering->left_out += left_out;
 }
 
 static void add_part(struct gathering *gathering, struct tdm_bytes packed)
 {
-    tdm_document *document;
+    struct tdm__node_rows_message part;
+    tdm_document *document = NULL;
 
-    if (tdm_document_parse(packed, &document) != TDM_OK) {
+    if (tdm_document_parse(packed, &document) != TDM_OK ||
+        tdm__node_rows_decode(tdm_document_root(document), &part) != TDM_OK ||
+        tdm_value_kind_of(part.rows.value) != TDM_ARRAY) {
         gathering->missing++;
-        return;
+    } else {
+        add_rows(gathering, part.rows.value);
+        gathering->silent += part.silent_processes;
+        gathering->left_out += part.left_out;
     }
-    add_rows(gathering, tdm_document_root(document));
     tdm_document_destroy(document);
+}
+
+static void write_rows(tdm_writer *writer, const void *arg)
+{
+    const struct gathering *gathering = arg;
+
+    tdm_write_array(writer, gathering->rows_count);
+    tdm_write_packed(writer, tdm_writer_bytes(gathering->rows));
 }
 
 static void answer(struct gathering *gathering)
 {
-    struct tdm_bytes rows = tdm_writer_bytes(gathering->rows);
-    tdm_writer *writer;
+    const struct tdm__cluster_rows_message message = {
+        .rows = {.write = write_rows, .arg = gathering},
+        .missing_nodes = (uint32_t)gathering->missing,
+        .silent_processes = (uint32_t)gathering->silent,
+        .left_out = gathering->left_out};
 
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(gathering->incoming, TDM_E_NOMEM, tdm_error_detail());
-    } else {
-        tdm_write_array(writer, 4);
-        tdm_write_array(writer, gathering->rows_count);
-        tdm_write_packed(writer, rows);
-        tdm_write_uint(writer, gathering->missing);
-        tdm_write_uint(writer, gathering->silent);
-        tdm_write_uint(writer, gathering->left_out);
-        tdm__incoming_reply(gathering->incoming, tdm_writer_bytes(writer), NULL, 0);
-        tdm_writer_destroy(writer);
-    }
+    tdm__incoming_reply_message(gathering->incoming, tdm__cluster_rows_table(), &message);
     tdm_writer_destroy(gathering->rows);
     free(gathering);
 }
@@ -217,13 +212,14 @@ static void ask_others(struct gathering *gathering, const struct tdm__record *re
 static void ask_nodes(struct gathering *gathering, const struct tdm__record *records,
                       uint32_t records_count)
 {
+    const struct tdm__state_list_message message = {gathering->kind};
     tdm_writer *question;
 
     if (tdm_writer_create(&question) != TDM_OK) {
         gathering_fails(gathering, TDM_E_NOMEM);
         return;
     }
-    (void)tdm_pack(question, "s", gathering->kind);
+    (void)tdm__state_list_encode(&message, question);
     gathering->pending = 2; /* itself, and one until all have been asked */
     make_part(gathering->node, gathering->kind, on_part, gathering);
     ask_others(gathering, records, records_count, tdm_writer_bytes(question));
@@ -265,6 +261,7 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
                        uint32_t records_count)
 {
     struct gathering *gathering = arg;
+    tdm_document *document = NULL;
     tdm_writer *writer;
 
     if (status != TDM_OK) {
@@ -276,15 +273,17 @@ static void on_records(void *arg, tdm_status status, const struct tdm__record *r
         gathering_fails(gathering, status);
         return;
     }
-    tdm_write_array(writer, 3); /* a part, of which nothing is missing */
     if (records_count > 0 && strncmp(records[0].key, "group/", strlen("group/")) == 0) {
         tdm__state_write_groups(writer, records, records_count);
     } else {
         tdm__state_write_nodes(writer, records, records_count);
     }
-    tdm_write_uint(writer, 0);
-    tdm_write_uint(writer, 0);
-    add_part(gathering, tdm_writer_bytes(writer));
+    if (tdm_document_parse(tdm_writer_bytes(writer), &document) == TDM_OK) {
+        add_rows(gathering, tdm_document_root(document));
+    } else {
+        gathering->missing++;
+    }
+    tdm_document_destroy(document);
     tdm_writer_destroy(writer);
     answer(gathering);
 }
@@ -340,14 +339,14 @@ static void on_own_part(void *arg, tdm_status status, struct tdm_bytes part)
 static void state_serve(void *self, struct tdm__incoming *incoming)
 {
     const char *method = tdm__incoming_method(incoming);
-    const char *kind;
+    struct tdm__state_list_message message;
 
-    if (tdm__incoming_unpack(incoming, "s", &kind) != TDM_OK || kind == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "a list of what?");
+    if (tdm__incoming_decode(incoming, tdm__state_list_table(), &message) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
     } else if (strcmp(method, "state.list") == 0) {
-        serve_list(self, incoming, kind);
+        serve_list(self, incoming, message.kind);
     } else if (strcmp(method, "state.here") == 0) {
-        make_part(self, kind, on_own_part, incoming);
+        make_part(self, message.kind, on_own_part, incoming);
     } else {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
     }

@@ -5,6 +5,7 @@
 #include "actors/node/ask_workers.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -33,30 +34,25 @@ static void on_worker(void *arg, const struct tdm__asked_worker *worker,
 {
     struct gathering *gathering = arg;
 
-    tdm_write_array(gathering->actors, 5);
-    tdm_write_string(gathering->actors, worker->actor);
-    tdm_write_string(gathering->actors, worker->class_name);
-    tdm_write_string(gathering->actors, worker->name);
-    tdm_write_int(gathering->actors, worker->pid);
-    tdm_write_packed(gathering->actors, answer);
+    const struct tdm__timeline_actor_message message = {.id = worker->actor,
+                                                        .class_name = worker->class_name,
+                                                        .name = worker->name,
+                                                        .pid = worker->pid,
+                                                        .reply = {.packed = answer}};
+
+    (void)tdm__timeline_actor_encode(&message, gathering->actors);
     gathering->actors_count++;
 }
 
 static void answer(struct gathering *gathering)
 {
-    tdm_writer *writer;
+    const struct tdm__timeline_message message = {
+        .node_name = gathering->node->record.name,
+        .time_of_day_offset_ns = time_of_day_offset(),
+        .actors = {.count = gathering->actors_count,
+                   .packed = tdm_writer_bytes(gathering->actors)}};
 
-    if (tdm_writer_create(&writer) != TDM_OK) {
-        tdm__incoming_fail(gathering->incoming, TDM_E_NOMEM, tdm_error_detail());
-    } else {
-        tdm_write_array(writer, 3);
-        tdm_write_string(writer, gathering->node->record.name);
-        tdm_write_int(writer, time_of_day_offset());
-        tdm_write_array(writer, gathering->actors_count);
-        tdm_write_packed(writer, tdm_writer_bytes(gathering->actors));
-        tdm__incoming_reply(gathering->incoming, tdm_writer_bytes(writer), NULL, 0);
-        tdm_writer_destroy(writer);
-    }
+    tdm__incoming_reply_message(gathering->incoming, tdm__timeline_table(), &message);
     tdm_writer_destroy(gathering->actors);
     free(gathering);
 }
@@ -104,17 +100,17 @@ static const char *question_of(const char *method)
 
 static void timeline_serve(void *self, struct tdm__incoming *incoming)
 {
-    static const uint8_t here[] = {0x91, 0xa0}; /* [""] */
+    static const uint8_t here[] = {0x91, 0xa0}; /* A packed timeline_read with "". */
     struct tdm__node *node = self;
     const char *method = tdm__incoming_method(incoming);
-    const char *wanted;
+    struct tdm__timeline_read_message message;
     struct tdm__id id = node->record.id;
 
     if (question_of(method) == NULL) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, method);
-    } else if (tdm__incoming_unpack(incoming, "s", &wanted) != TDM_OK || wanted == NULL) {
-        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "the timeline of which node?");
-    } else if (wanted[0] != '\0' && tdm__id_parse(wanted, &id) != TDM_OK) {
+    } else if (tdm__incoming_decode(incoming, tdm__timeline_read_table(), &message) != TDM_OK) {
+        tdm__incoming_fail(incoming, TDM_E_PROTOCOL, tdm_error_detail());
+    } else if (message.node_id[0] != '\0' && tdm__id_parse(message.node_id, &id) != TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_INVAL, tdm_error_detail());
     } else if (tdm__id_equal(&id, &node->record.id)) {
         serve_here(node, incoming, question_of(method));

@@ -137,6 +137,10 @@ static void encode_list(const struct tdm__field *field, const struct tdm__messag
         return;
     }
     tdm_write_array(writer, list->count);
+    if (list->packed.data != NULL) {
+        tdm_write_packed(writer, list->packed);
+        return;
+    }
     for (uint32_t i = 0; i < list->count; i++) {
         const void *item = (const char *)list->items + i * size_bytes;
 

@@ -73,8 +73,9 @@ struct tdm__message_value {
     const void *arg;                                    /* Argument of write(). */
 };
 
-/* The items of a list.  To encode, set `count` and either `items` or `get`.  After decoding,
- * `count` is set and every item has been checked; tdm__message_list_read() returns the items.
+/* The items of a list.  To encode, set `count` and one of `items`, `get` and `packed`.  After
+ * decoding, `count` is set and every item has been checked; tdm__message_list_read() returns
+ * the items.
  */
 struct tdm__message_list {
     uint32_t count;
@@ -82,6 +83,7 @@ struct tdm__message_list {
     /* Fills the item with this index.  It may leave members that are zero untouched. */
     void (*get)(const void *arg, uint32_t index, void *item_out);
     const void *arg;                /* Argument of get(). */
+    struct tdm_bytes packed;        /* `count` packed items, one after the other. */
     const tdm_value *value;         /* Decoded array; owned by the document. */
     const struct tdm__field *field; /* Set by decoding. */
 };

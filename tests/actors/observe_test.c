@@ -46,7 +46,7 @@ static void another_shape_is_refused(void **state)
     assert_int_equal(read_buckets(3, &metrics), TDM_E_PROTOCOL);
     assert_int_equal(
         tdm__actor_metrics_read((struct tdm_bytes){"\x93\x01\x02\x03", 4}, &metrics),
-        TDM_E_TYPE);
+        TDM_E_PROTOCOL);
 }
 
 int main(void)
