@@ -3,6 +3,7 @@
 #include "colocate/job/completions.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,45 +38,43 @@ static tdm_status make_room(struct tdm__generation *generation)
     return TDM_OK;
 }
 
-static tdm_status read_prompts(const tdm_value *prompts, struct tdm__generation *generation)
+static void read_prompts(const struct tdm__message_list *prompts,
+                         struct tdm__generation *generation)
 {
     for (uint32_t i = 0; i < generation->prompts_count; i++) {
-        TDM_TRY(tdm_unpack(tdm_value_at(prompts, i), "su", &generation->prompts[i].text,
-                           &generation->prompts[i].seed));
-        if (generation->prompts[i].text == NULL) {
-            return tdm__fail(TDM_E_PROTOCOL, "prompt %u has no text", i);
-        }
+        struct tdm__prompt_message prompt;
+
+        tdm__message_list_read(prompts, i, &prompt, sizeof(prompt));
+        generation->prompts[i].text = prompt.text;
+        generation->prompts[i].seed = prompt.seed;
     }
-    return TDM_OK;
 }
 
 tdm_status tdm__generation_read(const tdm_value *arguments,
                                 struct tdm__generation *generation_out)
 {
     struct tdm__generation generation = {.prompts_count = 0};
-    const tdm_value *prompts;
-    uint64_t tokens_max;
+    struct tdm__generate_message message;
     tdm_status status;
 
-    TDM_TRY(
-        tdm_unpack(arguments, "fuv", &generation.sampling.temperature, &tokens_max, &prompts));
-    if (tokens_max == 0 || tokens_max > TOKENS_MAX || tdm_value_count(prompts) > PROMPTS_MAX) {
+    TDM_TRY(tdm__generate_decode(arguments, &message));
+    if (message.tokens_max == 0 || message.tokens_max > TOKENS_MAX ||
+        message.prompts.count > PROMPTS_MAX) {
         return tdm__fail(TDM_E_LIMIT, "%u prompts of at most %llu tokens",
-                         tdm_value_count(prompts), (unsigned long long)tokens_max);
+                         message.prompts.count, (unsigned long long)message.tokens_max);
     }
-    if (!(generation.sampling.temperature >= 0)) { /* nor not a number */
-        return tdm__fail(TDM_E_INVAL, "temperature %g", generation.sampling.temperature);
+    if (!(message.temperature >= 0)) { /* nor not a number */
+        return tdm__fail(TDM_E_INVAL, "temperature %g", message.temperature);
     }
-    generation.sampling.tokens_max = (uint32_t)tokens_max;
-    generation.prompts_count = tdm_value_count(prompts);
+    generation.sampling.temperature = message.temperature;
+    generation.sampling.tokens_max = (uint32_t)message.tokens_max;
+    generation.prompts_count = message.prompts.count;
     status = make_room(&generation);
-    if (status == TDM_OK) {
-        status = read_prompts(prompts, &generation);
-    }
     if (status != TDM_OK) {
         tdm__generation_fini(&generation);
         return status;
     }
+    read_prompts(&message.prompts, &generation);
     *generation_out = generation;
     return TDM_OK;
 }
@@ -87,12 +86,27 @@ void tdm__generation_fini(struct tdm__generation *generation)
     free(generation->room);
 }
 
+static void get_completion(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm_completion *completion = &((const struct tdm_completion *)arg)[index];
+    struct tdm__completion_message *item = item_out;
+
+    *item = (struct tdm__completion_message){
+        .tokens = {completion->tokens, completion->tokens_count * sizeof(int32_t)},
+        .logprobs = {completion->logprobs, completion->tokens_count * sizeof(float)},
+        .text = completion->text,
+        .finished = completion->finished != 0};
+}
+
 tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generation *generation,
                                  uint64_t version)
 {
-    tdm_write_array(writer, 2);
-    tdm_write_uint(writer, version);
-    tdm_write_array(writer, generation->prompts_count);
+    const struct tdm__generated_message message = {
+        .version = version,
+        .completions = {.count = generation->prompts_count,
+                        .get = get_completion,
+                        .arg = generation->completions}};
+
     for (uint32_t i = 0; i < generation->prompts_count; i++) {
         const struct tdm_completion *completion = &generation->completions[i];
 
@@ -101,13 +115,8 @@ tdm_status tdm__generation_write(tdm_writer *writer, const struct tdm__generatio
                              "the engine wrote %u tokens to answer %u, of at most %u",
                              completion->tokens_count, i, generation->sampling.tokens_max);
         }
-        tdm_write_array(writer, 4);
-        tdm_write_bytes(writer, completion->tokens, completion->tokens_count * sizeof(int32_t));
-        tdm_write_bytes(writer, completion->logprobs, completion->tokens_count * sizeof(float));
-        tdm_write_string(writer, completion->text);
-        tdm_write_bool(writer, completion->finished);
     }
-    return tdm_writer_status(writer);
+    return tdm__generated_encode(&message, writer);
 }
 
 tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint64_t version,
@@ -127,47 +136,46 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
 
 /* ---- the controller's side -------------------------------------------------------------- */
 
+static void get_prompt(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm_prompt *prompt = &((const struct tdm_prompt *)arg)[index];
+    struct tdm__prompt_message *item = item_out;
+
+    *item = (struct tdm__prompt_message){prompt->text, prompt->seed};
+}
+
 tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
                                const struct tdm_prompt *prompts, uint32_t prompts_count)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_double(writer, sampling->temperature);
-    tdm_write_uint(writer, sampling->tokens_max);
-    tdm_write_array(writer, prompts_count);
-    for (uint32_t i = 0; i < prompts_count; i++) {
-        tdm_write_array(writer, 2);
-        tdm_write_string(writer, prompts[i].text);
-        tdm_write_uint(writer, prompts[i].seed);
-    }
-    return tdm_writer_status(writer);
+    const struct tdm__generate_message message = {
+        .temperature = sampling->temperature,
+        .tokens_max = sampling->tokens_max,
+        .prompts = {.count = prompts_count, .get = get_prompt, .arg = prompts}};
+
+    return tdm__generate_encode(&message, writer);
 }
 
-tdm_status tdm__completion_read(const tdm_value *reply, uint32_t index, uint32_t tokens_max,
-                                int32_t *tokens, float *logprobs,
+tdm_status tdm__completion_read(const struct tdm__completion_message *message,
+                                uint32_t tokens_max, int32_t *tokens, float *logprobs,
                                 struct tdm_completion *completion_out)
 {
-    const tdm_value *value = tdm_value_at(tdm_value_at(reply, 1), index);
-    struct tdm_bytes token_bytes = tdm_value_bytes(tdm_value_at(value, 0));
-    struct tdm_bytes logprob_bytes = tdm_value_bytes(tdm_value_at(value, 1));
-    const char *text = tdm_value_string(tdm_value_at(value, 2), NULL);
-    size_t count = token_bytes.size_bytes / sizeof(int32_t);
+    size_t count = message->tokens.size_bytes / sizeof(int32_t);
 
-    if (text == NULL || token_bytes.size_bytes % sizeof(int32_t) != 0 || count > tokens_max ||
-        logprob_bytes.size_bytes != token_bytes.size_bytes) {
-        return tdm__fail(
-            TDM_E_PROTOCOL,
-            "answer %u: %zu bytes of tokens, %zu of log-probabilities, at most %u tokens",
-            index, token_bytes.size_bytes, logprob_bytes.size_bytes, tokens_max);
+    if (message->tokens.size_bytes % sizeof(int32_t) != 0 || count > tokens_max ||
+        message->logprobs.size_bytes != message->tokens.size_bytes) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "an answer of %zu bytes of tokens, %zu of log-probabilities, at most "
+                         "%u tokens",
+                         message->tokens.size_bytes, message->logprobs.size_bytes, tokens_max);
     }
     if (count > 0) {
-        memcpy(tokens, token_bytes.data, token_bytes.size_bytes);
-        memcpy(logprobs, logprob_bytes.data, logprob_bytes.size_bytes);
+        memcpy(tokens, message->tokens.data, message->tokens.size_bytes);
+        memcpy(logprobs, message->logprobs.data, message->logprobs.size_bytes);
     }
-    *completion_out =
-        (struct tdm_completion){.tokens = tokens,
-                                .logprobs = logprobs,
-                                .tokens_count = (uint32_t)count,
-                                .text = (char *)(uintptr_t)text,
-                                .finished = tdm_value_bool(tdm_value_at(value, 3), 0)};
+    *completion_out = (struct tdm_completion){.tokens = tokens,
+                                              .logprobs = logprobs,
+                                              .tokens_count = (uint32_t)count,
+                                              .text = (char *)(uintptr_t)message->text,
+                                              .finished = message->finished};
     return TDM_OK;
 }

@@ -3,6 +3,8 @@
 #ifndef TDM_COLOCATE_JOB_COMPLETIONS_H
 #define TDM_COLOCATE_JOB_COMPLETIONS_H
 
+#include "runtime/messages/messages.h"
+
 #include <tandem/actor.h>
 #include <tandem/job.h>
 
@@ -34,10 +36,11 @@ tdm_status tdm__generation_reply(const struct tdm__generation *generation, uint6
 
 tdm_status tdm__generation_ask(tdm_writer *writer, const struct tdm_sampling *sampling,
                                const struct tdm_prompt *prompts, uint32_t prompts_count);
-/* One answer out of a reply; tokens and logprobs are copied to `tokens` and `logprobs`, which
- * have room for tokens_max each, the text is borrowed.  TDM_E_PROTOCOL. */
-tdm_status tdm__completion_read(const tdm_value *reply, uint32_t index, uint32_t tokens_max,
-                                int32_t *tokens, float *logprobs,
+/* Reads one answer of a reply (message generated); tokens and logprobs are copied to `tokens`
+ * and `logprobs`, which have room for tokens_max each, the text is borrowed.  TDM_E_PROTOCOL.
+ */
+tdm_status tdm__completion_read(const struct tdm__completion_message *message,
+                                uint32_t tokens_max, int32_t *tokens, float *logprobs,
                                 struct tdm_completion *completion_out);
 
 #endif

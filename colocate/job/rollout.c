@@ -5,6 +5,7 @@
 #include "colocate/job/completions.h"
 #include "colocate/job/reward_guard.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/mix.h"
 
 #include <stdlib.h>
@@ -91,17 +92,22 @@ static tdm_status ask_engine(struct asking *asking, uint32_t engine)
 /* ---- reading ---------------------------------------------------------------------------- */
 
 static tdm_status read_sample(const struct tdm__rollout_options *options,
-                              struct tdm__rollout *rollout, const tdm_value *reply,
-                              uint32_t index, uint32_t position)
+                              struct tdm__rollout *rollout,
+                              const struct tdm__generated_message *reply, uint32_t index,
+                              uint32_t position)
 {
     const struct tdm__dataset_row *row =
         &options->dataset->rows[options->rows[position / options->samples_per_row]];
     size_t room = (size_t)position * rollout->tokens_max;
     struct tdm_sample *sample = &rollout->samples[position];
+    struct tdm__completion_message message;
     struct tdm_completion completion;
 
-    TDM_TRY(tdm__completion_read(reply, index, rollout->tokens_max, rollout->tokens + room,
-                                 rollout->logprobs + room, &completion));
+    tdm__message_list_read(&reply->completions, index, &message, sizeof(message));
+    TDM_TRY(
+        tdm__wrap(tdm__completion_read(&message, rollout->tokens_max, rollout->tokens + room,
+                                       rollout->logprobs + room, &completion),
+                  "answer %u", index));
     *sample = (struct tdm_sample){.group = position / options->samples_per_row,
                                   .prompt = row->prompt,
                                   .answer = row->answer,
@@ -109,7 +115,7 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
                                   .logprobs = completion.logprobs,
                                   .token_rewards = rollout->token_rewards + room,
                                   .tokens_count = completion.tokens_count,
-                                  .weight_version = tdm_value_uint(tdm_value_at(reply, 0), 0)};
+                                  .weight_version = reply->version};
     sample->reward = tdm__reward_guard_call(options->reward, row->prompt, row->answer,
                                             &completion, rollout->token_rewards + room);
     rollout->reward += (double)sample->reward / rollout->samples_count;
@@ -118,14 +124,15 @@ static tdm_status read_sample(const struct tdm__rollout_options *options,
 }
 
 static tdm_status read_answers_of(const struct asking *asking, uint32_t engine,
-                                  const tdm_value *reply, struct tdm__rollout *rollout)
+                                  const struct tdm__generated_message *reply,
+                                  struct tdm__rollout *rollout)
 {
     uint32_t per_row = asking->options->samples_per_row;
     struct share share = asking->shares[engine];
 
-    if (tdm_value_count(tdm_value_at(reply, 1)) != share.count * per_row) {
+    if (reply->completions.count != share.count * per_row) {
         return tdm__fail(TDM_E_PROTOCOL, "engine %u answered %u of %u prompts", engine,
-                         tdm_value_count(tdm_value_at(reply, 1)), share.count * per_row);
+                         reply->completions.count, share.count * per_row);
     }
     for (uint32_t i = 0; i < share.count * per_row; i++) {
         TDM_TRY(tdm__wrap(
@@ -142,6 +149,7 @@ static tdm_status read_answers(const struct asking *asking, struct tdm__rollout 
 
     for (uint32_t engine = 0; engine < asking->crew->spec->num_engines; engine++) {
         tdm_ref *ref = asking->refs[(size_t)engine * asking->crew->per_engine];
+        struct tdm__generated_message message;
         const tdm_value *reply;
         uint64_t own;
 
@@ -149,7 +157,8 @@ static tdm_status read_answers(const struct asking *asking, struct tdm__rollout 
             continue;
         }
         TDM_TRY(tdm_get_value(ref, 0, &reply));
-        own = tdm_value_uint(tdm_value_at(reply, 0), 0);
+        TDM_TRY(tdm__wrap(tdm__generated_decode(reply, &message), "engine %u", engine));
+        own = message.version;
         if (first == UINT32_MAX) {
             first = engine;
             version = own;
@@ -158,7 +167,7 @@ static tdm_status read_answers(const struct asking *asking, struct tdm__rollout 
                 TDM_E_STATE, "engine %u answered with version %llu, engine %u with %llu",
                 engine, (unsigned long long)own, first, (unsigned long long)version);
         }
-        TDM_TRY(read_answers_of(asking, engine, reply, rollout));
+        TDM_TRY(read_answers_of(asking, engine, &message, rollout));
     }
     return TDM_OK;
 }

@@ -3,6 +3,7 @@
 #include "colocate/job/spans.h"
 
 #include "runtime/clock.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,33 +46,28 @@ void tdm__spans_write(struct tdm__spans *spans, tdm_writer *writer)
     for (uint32_t i = 0; i < spans->count; i++) {
         const struct tdm__span *span = &spans->all[i];
 
-        tdm_write_array(writer, 7);
-        tdm_write_string(writer, span->name);
-        tdm_write_int(writer, span->begin_ns);
-        tdm_write_int(writer, span->end_ns);
-        tdm_write_uint(writer, span->bytes);
-        tdm_write_uint(writer, span->checksum);
-        tdm_write_string(writer, span->from);
-        tdm_write_string(writer, span->to);
+        const struct tdm__job_span_message message = {span->name,  span->begin_ns, span->end_ns,
+                                                      span->bytes, span->checksum, span->from,
+                                                      span->to};
+
+        (void)tdm__job_span_encode(&message, writer);
     }
     spans->count = 0;
 }
 
 int tdm__span_read(const tdm_value *array, uint32_t index, struct tdm__span *span_out)
 {
-    const tdm_value *value = tdm_value_at(array, index);
-    const char *name;
-    const char *from;
-    const char *to;
+    struct tdm__job_span_message message;
 
-    if (value == NULL ||
-        tdm_unpack(value, "siiuuss", &name, &span_out->begin_ns, &span_out->end_ns,
-                   &span_out->bytes, &span_out->checksum, &from, &to) != TDM_OK ||
-        name == NULL || from == NULL || to == NULL) {
+    if (tdm__job_span_decode(tdm_value_at(array, index), &message) != TDM_OK) {
         return 0;
     }
-    (void)snprintf(span_out->name, sizeof(span_out->name), "%s", name);
-    (void)snprintf(span_out->from, sizeof(span_out->from), "%s", from);
-    (void)snprintf(span_out->to, sizeof(span_out->to), "%s", to);
+    span_out->begin_ns = message.begin_ns;
+    span_out->end_ns = message.end_ns;
+    span_out->bytes = message.bytes;
+    span_out->checksum = message.checksum;
+    (void)snprintf(span_out->name, sizeof(span_out->name), "%s", message.name);
+    (void)snprintf(span_out->from, sizeof(span_out->from), "%s", message.from);
+    (void)snprintf(span_out->to, sizeof(span_out->to), "%s", message.to);
     return 1;
 }

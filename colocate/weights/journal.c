@@ -3,6 +3,7 @@
 #include "colocate/weights/journal.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 enum { WORDS = 7 };
 
@@ -71,26 +72,22 @@ struct tdm__journal tdm__bookkeeper_tell(const struct tdm__bookkeeper *bookkeepe
 
 void tdm__journal_write(const struct tdm__journal *journal, tdm_writer *writer)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_uint(writer, journal->next);
-    tdm_write_uint(writer, journal->sums.high);
-    tdm_write_uint(writer, journal->sums.low);
+    const struct tdm__journal_message message = {journal->next, journal->sums.high,
+                                                 journal->sums.low};
+
+    (void)tdm__journal_encode(&message, writer);
 }
 
 tdm_status tdm__journal_read(const tdm_value *value, struct tdm__journal *journal_out)
 {
-    uint64_t next = tdm_value_uint(tdm_value_at(value, 0), 0);
+    struct tdm__journal_message message;
 
     if (value == NULL || tdm_value_kind_of(value) == TDM_NIL) {
         *journal_out = (struct tdm__journal){.next = 0};
         return TDM_OK;
     }
-    if (tdm_value_count(value) != 3 || next > UINT32_MAX) {
-        return tdm__fail(TDM_E_PROTOCOL, "a journal of %u words, up to bucket %llu",
-                         tdm_value_count(value), (unsigned long long)next);
-    }
-    journal_out->next = (uint32_t)next;
-    journal_out->sums.high = tdm_value_uint(tdm_value_at(value, 1), 0);
-    journal_out->sums.low = tdm_value_uint(tdm_value_at(value, 2), 0);
+    TDM_TRY(tdm__journal_decode(value, &message));
+    *journal_out = (struct tdm__journal){
+        .next = message.next, .sums = {.high = message.sums_high, .low = message.sums_low}};
     return TDM_OK;
 }

@@ -31,6 +31,7 @@
 #define TDM__C_STRING          const char *
 #define TDM__C_OPTIONAL_STRING const char *
 #define TDM__C_BYTES           struct tdm_bytes
+#define TDM__C_OPTIONAL_BYTES  struct tdm_bytes
 #define TDM__C_ID              struct tdm__id
 #define TDM__C_NDARRAY         const struct tdm_ndarray *
 #define TDM__C_VALUE           struct tdm__message_value

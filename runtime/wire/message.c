@@ -37,6 +37,7 @@ static const struct kind kinds[] = {
     [TDM__FIELD_STRING] = {"string", "a string", sizeof(const char *)},
     [TDM__FIELD_OPTIONAL_STRING] = {"string?", "a string or nil", sizeof(const char *)},
     [TDM__FIELD_BYTES] = {"bytes", "bytes", sizeof(struct tdm_bytes)},
+    [TDM__FIELD_OPTIONAL_BYTES] = {"bytes?", "bytes or nil", sizeof(struct tdm_bytes)},
     [TDM__FIELD_ID] = {"id", "an id of 16 bytes", sizeof(struct tdm__id)},
     [TDM__FIELD_NDARRAY] = {"ndarray", "an ndarray", sizeof(const struct tdm_ndarray *)},
     [TDM__FIELD_VALUE] = {"value", "a value", sizeof(struct tdm__message_value)},
@@ -89,10 +90,15 @@ static void encode_scalar(enum tdm__field_kind kind, const void *place, tdm_writ
     case TDM__FIELD_OPTIONAL_STRING:
         tdm_write_string(writer, *(const char *const *)place);
         break;
-    case TDM__FIELD_BYTES: {
+    case TDM__FIELD_BYTES:
+    case TDM__FIELD_OPTIONAL_BYTES: {
         const struct tdm_bytes *bytes = place;
 
-        tdm_write_bytes(writer, bytes->data, bytes->size_bytes);
+        if (kind == TDM__FIELD_OPTIONAL_BYTES && bytes->data == NULL) {
+            tdm_write_nil(writer);
+        } else {
+            tdm_write_bytes(writer, bytes->data, bytes->size_bytes);
+        }
         break;
     }
     case TDM__FIELD_ID:
@@ -286,6 +292,8 @@ static bool scalar_fits(enum tdm__field_kind kind, const tdm_value *value)
         return found == TDM_STRING || found == TDM_NIL;
     case TDM__FIELD_BYTES:
         return found == TDM_BYTES;
+    case TDM__FIELD_OPTIONAL_BYTES:
+        return found == TDM_BYTES || found == TDM_NIL;
     case TDM__FIELD_ID:
         return found == TDM_BYTES && value->count == sizeof(struct tdm__id);
     case TDM__FIELD_NDARRAY:
@@ -327,6 +335,7 @@ static void scalar_store(enum tdm__field_kind kind, const tdm_value *value, void
         *(const char **)place_out = tdm_value_string(value, NULL);
         break;
     case TDM__FIELD_BYTES:
+    case TDM__FIELD_OPTIONAL_BYTES:
         *(struct tdm_bytes *)place_out = tdm_value_bytes(value);
         break;
     case TDM__FIELD_ID:

@@ -19,6 +19,7 @@
  *   STRING           const char *                a string; NULL is no valid value
  *   OPTIONAL_STRING  const char *                a string; nil if NULL
  *   BYTES            struct tdm_bytes            bytes
+ *   OPTIONAL_BYTES   struct tdm_bytes            bytes; nil if the data is NULL
  *   ID               struct tdm__id              16 bytes; all zero means none
  *   NDARRAY          const struct tdm_ndarray *  an n-dimensional array
  *   VALUE            struct tdm__message_value   any one value
@@ -37,6 +38,7 @@ enum tdm__field_kind {
     TDM__FIELD_STRING,
     TDM__FIELD_OPTIONAL_STRING,
     TDM__FIELD_BYTES,
+    TDM__FIELD_OPTIONAL_BYTES,
     TDM__FIELD_ID,
     TDM__FIELD_NDARRAY,
     TDM__FIELD_VALUE,

@@ -72,6 +72,8 @@ static void answers_come_back_as_they_were_written(void **state)
 {
     tdm_document *document = asked();
     struct tdm__generation generation;
+    struct tdm__generated_message generated;
+    struct tdm__completion_message message;
     struct tdm_completion completion;
     int32_t tokens[TOKENS_MAX];
     float logprobs[TOKENS_MAX];
@@ -89,9 +91,10 @@ static void answers_come_back_as_they_were_written(void **state)
     TRY(tdm_writer_create(&writer));
     TRY(tdm__generation_write(writer, &generation, 17));
     reply = decoded(writer);
-    assert_int_equal(tdm_value_uint(tdm_value_at(tdm_document_root(reply), 0), 0), 17);
-    TRY(tdm__completion_read(tdm_document_root(reply), 1, TOKENS_MAX, tokens, logprobs,
-                             &completion));
+    TRY(tdm__generated_decode(tdm_document_root(reply), &generated));
+    assert_int_equal(generated.version, 17);
+    tdm__message_list_read(&generated.completions, 1, &message, sizeof(message));
+    TRY(tdm__completion_read(&message, TOKENS_MAX, tokens, logprobs, &completion));
     assert_int_equal(completion.tokens_count, 2);
     assert_ptr_equal(completion.tokens, tokens);
     assert_int_equal(tokens[0], -7);
@@ -99,8 +102,8 @@ static void answers_come_back_as_they_were_written(void **state)
     assert_true(logprobs[1] == -0.25F);
     assert_string_equal(completion.text, "yes");
     assert_int_equal(completion.finished, 1);
-    TRY(tdm__completion_read(tdm_document_root(reply), 2, TOKENS_MAX, tokens, logprobs,
-                             &completion));
+    tdm__message_list_read(&generated.completions, 2, &message, sizeof(message));
+    TRY(tdm__completion_read(&message, TOKENS_MAX, tokens, logprobs, &completion));
     assert_int_equal(completion.tokens_count, 0);
     assert_string_equal(completion.text, "");
     tdm_document_destroy(reply);
@@ -151,20 +154,22 @@ static void hostile_questions_are_refused(void **state)
     (void)state;
     TRY(read_hostile("fu()", 0.0, (uint64_t)1));
     TRY(read_hostile("fu((su))", 1.0, (uint64_t)1, "p", (uint64_t)0));
-    assert_int_equal(read_hostile(""), TDM_E_TYPE);
-    assert_int_equal(read_hostile("su()", "hot", (uint64_t)1), TDM_E_TYPE);
+    assert_int_equal(read_hostile(""), TDM_E_PROTOCOL);
+    assert_int_equal(read_hostile("su()", "hot", (uint64_t)1), TDM_E_PROTOCOL);
     assert_int_equal(read_hostile("fu()", 0.0, (uint64_t)0), TDM_E_LIMIT);
     assert_int_equal(read_hostile("fu()", 0.0, UINT64_MAX), TDM_E_LIMIT);
     assert_int_equal(read_hostile("fu()", (double)NAN, (uint64_t)1), TDM_E_INVAL);
     assert_int_equal(read_hostile("fu()", -1.0, (uint64_t)1), TDM_E_INVAL);
     assert_int_equal(read_hostile("fu((nu))", 0.0, (uint64_t)1, (uint64_t)0), TDM_E_PROTOCOL);
-    assert_int_equal(read_hostile("fu((s))", 0.0, (uint64_t)1, "p"), TDM_E_TYPE);
-    assert_int_equal(read_hostile("fu(u)", 0.0, (uint64_t)1, (uint64_t)1), TDM_E_TYPE);
+    assert_int_equal(read_hostile("fu((s))", 0.0, (uint64_t)1, "p"), TDM_E_PROTOCOL);
+    assert_int_equal(read_hostile("fu(u)", 0.0, (uint64_t)1, (uint64_t)1), TDM_E_PROTOCOL);
 }
 
 static tdm_status read_answer(size_t tokens_bytes, size_t logprobs_bytes, const char *text)
 {
     static const char bytes[64];
+    struct tdm__generated_message generated;
+    struct tdm__completion_message message;
     struct tdm_completion completion;
     int32_t tokens[TOKENS_MAX];
     float logprobs[TOKENS_MAX];
@@ -176,11 +181,12 @@ static tdm_status read_answer(size_t tokens_bytes, size_t logprobs_bytes, const 
     TRY(tdm_pack(writer, "u((bbs?))", (uint64_t)1, bytes, tokens_bytes, bytes, logprobs_bytes,
                  text, 1));
     document = decoded(writer);
-    status = tdm__completion_read(tdm_document_root(document), 0, TOKENS_MAX, tokens, logprobs,
-                                  &completion);
-    assert_int_equal(tdm__completion_read(tdm_document_root(document), 1, TOKENS_MAX, tokens,
-                                          logprobs, &completion),
-                     TDM_E_PROTOCOL); /* there is only one */
+    status = tdm__generated_decode(tdm_document_root(document), &generated);
+    if (status == TDM_OK) {
+        assert_int_equal(generated.completions.count, 1);
+        tdm__message_list_read(&generated.completions, 0, &message, sizeof(message));
+        status = tdm__completion_read(&message, TOKENS_MAX, tokens, logprobs, &completion);
+    }
     tdm_document_destroy(document);
     return status;
 }
