@@ -9,6 +9,7 @@
 #include "colocate/weights/version_service.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <pthread.h>
@@ -94,7 +95,7 @@ static tdm_status start(tdm_call *call, void *self)
     return tdm__rank_pause(&engine->rank);
 }
 
-/* Answers with (bytes of the weights, layout). */
+/* Replies with a message engine_layout. */
 static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
                                const tdm_region *weights)
 {
@@ -107,12 +108,10 @@ static tdm_status reply_layout(tdm_call *call, const struct tdm__layout *layout,
     if (status == TDM_OK) {
         status = tdm__layout_encode(layout, tdm_region_address(weights), packed);
         if (status == TDM_OK) {
-            struct tdm_bytes bytes = tdm_writer_bytes(packed);
+            const struct tdm__engine_layout_message message = {tdm_region_size(weights),
+                                                               tdm_writer_bytes(packed)};
 
-            tdm_write_array(writer, 2);
-            tdm_write_uint(writer, tdm_region_size(weights));
-            tdm_write_bytes(writer, bytes.data, bytes.size_bytes);
-            status = tdm_writer_status(writer);
+            status = tdm__engine_layout_encode(&message, writer);
         }
         tdm_writer_destroy(packed);
     }
@@ -202,32 +201,23 @@ static tdm_status connected(const struct engine *engine)
                : tdm__fail(TDM_E_STATE, "this rank does not know the model's tensors yet");
 }
 
-static tdm_status read_id(struct tdm_bytes bytes, struct tdm__id *id_out)
-{
-    if (bytes.size_bytes != sizeof(id_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
-    }
-    memcpy(id_out->bytes, bytes.data, sizeof(id_out->bytes));
-    return TDM_OK;
-}
-
-/* (update id, epoch) → where trainers may write, and what is there already; (): nothing is */
+/* update_number → update_target; without arguments nothing is there already */
 static tdm_status take_shadow(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const tdm_value *arguments = tdm_call_arguments(call);
     int64_t begin_ns = tdm__clock_ns();
     struct tdm__journal journal = {.next = 0};
-    struct tdm__id update;
+    struct tdm__update_number_message message;
 
     TDM_TRY(connected(engine));
     tdm__step("engine.take_shadow");
     TDM_TRY(tdm__receiver_resume(engine->receiver, SHADOW_MS));
     TDM_TRY(tdm__line_resume(&engine->line, SHADOW_MS));
     if (tdm_value_count(arguments) > 0) {
-        TDM_TRY(read_id(tdm_value_bytes(tdm_value_at(arguments, 0)), &update));
-        TDM_TRY(tdm__receiver_go_on(engine->receiver, &update,
-                                    tdm_value_uint(tdm_value_at(arguments, 1), 0), &journal));
+        TDM_TRY(tdm__update_number_decode(arguments, &message));
+        TDM_TRY(
+            tdm__receiver_go_on(engine->receiver, &message.update, message.number, &journal));
     }
     if (journal.next > 0) {
         tdm__step("engine.go_on");
@@ -362,27 +352,25 @@ static tdm_status stage(tdm_call *call, void *self)
 
 static tdm_status read_update(tdm_call *call, struct tdm__id *update, uint64_t *number)
 {
-    const void *bytes;
-    size_t bytes_count;
+    struct tdm__update_number_message message;
 
-    TDM_TRY(tdm_call_unpack(call, "bu", &bytes, &bytes_count, number));
-    return read_id((struct tdm_bytes){bytes, bytes_count}, update);
+    TDM_TRY(tdm__update_number_decode(tdm_call_arguments(call), &message));
+    *update = message.update;
+    *number = message.number;
+    return TDM_OK;
 }
 
-/* (update id, epoch, file): from disk instead of from buckets */
+/* stage_file: from disk instead of from buckets */
 static tdm_status stage_file(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    const tdm_value *arguments = tdm_call_arguments(call);
-    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
+    struct tdm__stage_file_message message;
     int64_t begin_ns = tdm__clock_ns();
-    struct tdm__id update;
 
-    TDM_TRY(read_id(bytes, &update));
+    TDM_TRY(tdm__stage_file_decode(tdm_call_arguments(call), &message));
     TDM_TRY(connected(engine));
-    TDM_TRY(tdm__receiver_stage_file(engine->receiver, &update,
-                                     tdm_value_uint(tdm_value_at(arguments, 1), 0),
-                                     tdm_value_string(tdm_value_at(arguments, 2), "")));
+    TDM_TRY(tdm__receiver_stage_file(engine->receiver, &message.update, message.epoch,
+                                     message.file));
     tdm__spans_add(&engine->rank.spans, "stage file", begin_ns, engine->manifest->size_bytes,
                    0);
     return TDM_OK;
@@ -427,27 +415,28 @@ static tdm_status prepare(tdm_call *call, void *self)
     return vote(engine, &request);
 }
 
-/* (update id, hash high, low, [journal of each engine rank …]): votes for what the sender says
- * its parts are parts of, if it has what the sender says it was sent */
+/* prepare_parts: votes for what the sender says its parts are parts of, if it has what the
+ * sender says it was sent */
 static tdm_status prepare_parts(tdm_call *call, void *self)
 {
     struct engine *engine = self;
     const struct tdm_rank_context *context = &engine->rank.context;
-    const tdm_value *arguments = tdm_call_arguments(call);
+    uint32_t index = context->engine * context->ranks_count + context->rank;
+    struct tdm__prepare_parts_message message;
+    struct tdm__journal_message journal = {.next = 0};
     struct tdm__version_request request;
     struct tdm__journal sent;
-    struct tdm__id update;
 
-    TDM_TRY(read_id(tdm_value_bytes(tdm_value_at(arguments, 0)), &update));
-    TDM_TRY(
-        tdm__journal_read(tdm_value_at(tdm_value_at(arguments, 3),
-                                       context->engine * context->ranks_count + context->rank),
-                          &sent));
-    request = own_request(engine, TDM__VERSION_PREPARED, &update);
-    request.hash.high = tdm_value_uint(tdm_value_at(arguments, 1), 0);
-    request.hash.low = tdm_value_uint(tdm_value_at(arguments, 2), 0);
+    TDM_TRY(tdm__prepare_parts_decode(tdm_call_arguments(call), &message));
+    if (index < message.journals.count) {
+        tdm__message_list_read(&message.journals, index, &journal, sizeof(journal));
+    }
+    sent = tdm__journal_of_message(&journal);
+    request = own_request(engine, TDM__VERSION_PREPARED, &message.update);
+    request.hash.high = message.hash_high;
+    request.hash.low = message.hash_low;
     TDM_TRY(connected(engine));
-    TDM_TRY(tdm__receiver_prepare_sent(engine->receiver, &update, &sent));
+    TDM_TRY(tdm__receiver_prepare_sent(engine->receiver, &message.update, &sent));
     return vote(engine, &request);
 }
 
@@ -540,25 +529,21 @@ static tdm_status look_at_weights(struct engine *engine, struct tdm__weight_bloc
     return tdm__receiver_show(engine->receiver, blocks_out);
 }
 
-static void write_shown(tdm_writer *writer, const struct engine *engine,
-                        const struct tdm__weight_blocks *blocks)
+static tdm_status write_shown(tdm_writer *writer, const struct engine *engine,
+                              const struct tdm__weight_blocks *blocks)
 {
-    tdm_write_array(writer, 5);
-    tdm_write_uint(writer, engine->version);
-    tdm_write_uint(writer, engine->hash.high);
-    tdm_write_uint(writer, engine->hash.low);
-    tdm_write_array(writer, blocks->count);
-    for (uint32_t i = 0; i < blocks->count; i++) {
-        tdm_write_bytes(writer, blocks->keys[i].bytes, sizeof(blocks->keys[i].bytes));
-    }
-    tdm_write_array(writer, blocks->count);
-    for (uint32_t i = 0; i < blocks->count; i++) {
-        tdm_write_uint(writer, blocks->sums[i]);
-    }
+    const struct tdm__shown_weights_message message = {
+        .version = engine->version,
+        .hash_high = engine->hash.high,
+        .hash_low = engine->hash.low,
+        .keys = {.count = blocks->count, .items = blocks->keys},
+        .sums = {.count = blocks->count, .items = blocks->sums}};
+
+    return tdm__shown_weights_encode(&message, writer);
 }
 
-/* → version, hash high, low, [block's key …], [its sum …]: for one that has no weights.  On a
- * thread of its own, since this engine goes on generating. */
+/* → shown_weights, for one that has no weights.  On a thread of its own, since this engine goes
+ * on generating. */
 static tdm_status show(tdm_call *call, void *self)
 {
     struct engine *engine = self;
@@ -570,8 +555,7 @@ static tdm_status show(tdm_call *call, void *self)
     (void)pthread_mutex_lock(&engine->weights);
     status = look_at_weights(engine, &blocks);
     if (status == TDM_OK) {
-        write_shown(writer, engine, &blocks);
-        status = tdm_writer_status(writer);
+        status = write_shown(writer, engine, &blocks);
     }
     (void)pthread_mutex_unlock(&engine->weights);
     if (status == TDM_OK) {
@@ -581,24 +565,17 @@ static tdm_status show(tdm_call *call, void *self)
     return status;
 }
 
-static tdm_status read_blocks(const tdm_value *shown, struct tdm__weight_blocks *blocks)
+static tdm_status read_blocks(const struct tdm__shown_weights_message *shown,
+                              struct tdm__weight_blocks *blocks)
 {
-    const tdm_value *keys = tdm_value_at(shown, 3);
-    const tdm_value *sums = tdm_value_at(shown, 4);
-
-    blocks->count = tdm_value_count(keys);
-    if (blocks->count > TDM__DEVICE_BLOCKS_MAX || blocks->count != tdm_value_count(sums)) {
+    blocks->count = shown->keys.count;
+    if (blocks->count > TDM__DEVICE_BLOCKS_MAX || blocks->count != shown->sums.count) {
         return tdm__fail(TDM_E_PROTOCOL, "a peer's weights of %u blocks, %u sums",
-                         blocks->count, tdm_value_count(sums));
+                         blocks->count, shown->sums.count);
     }
     for (uint32_t i = 0; i < blocks->count; i++) {
-        struct tdm_bytes key = tdm_value_bytes(tdm_value_at(keys, i));
-
-        if (key.size_bytes != sizeof(blocks->keys[i].bytes)) {
-            return tdm__fail(TDM_E_PROTOCOL, "a block's key of %zu bytes", key.size_bytes);
-        }
-        memcpy(blocks->keys[i].bytes, key.data, key.size_bytes);
-        blocks->sums[i] = tdm_value_uint(tdm_value_at(sums, i), 0);
+        tdm__message_list_read(&shown->keys, i, &blocks->keys[i], sizeof(blocks->keys[i]));
+        tdm__message_list_read(&shown->sums, i, &blocks->sums[i], sizeof(blocks->sums[i]));
     }
     return TDM_OK;
 }
@@ -608,7 +585,7 @@ static tdm_status read_blocks(const tdm_value *shown, struct tdm__weight_blocks 
 static tdm_status join(tdm_call *call, void *self)
 {
     struct engine *engine = self;
-    const tdm_value *shown = tdm_call_arguments(call);
+    struct tdm__shown_weights_message shown;
     struct tdm__id none = {{0}};
     struct tdm__version_request request = own_request(engine, TDM__VERSION_JOIN, &none);
     struct tdm__weight_blocks blocks;
@@ -619,10 +596,11 @@ static tdm_status join(tdm_call *call, void *self)
     if (engine->version != 0 || engine->voted) {
         return tdm__fail(TDM_E_STATE, "this engine serves a version, or is about to");
     }
-    request.version = tdm_value_uint(tdm_value_at(shown, 0), 0);
-    request.hash.high = tdm_value_uint(tdm_value_at(shown, 1), 0);
-    request.hash.low = tdm_value_uint(tdm_value_at(shown, 2), 0);
-    TDM_TRY(read_blocks(shown, &blocks));
+    TDM_TRY(tdm__shown_weights_decode(tdm_call_arguments(call), &shown));
+    request.version = shown.version;
+    request.hash.high = shown.hash_high;
+    request.hash.low = shown.hash_low;
+    TDM_TRY(read_blocks(&shown, &blocks));
     TDM_TRY(tdm__rank_resume(&engine->rank, "weights"));
     tdm__step("engine.pull");
     TDM_TRY(tdm__receiver_pull(engine->receiver, &blocks));

@@ -3,97 +3,102 @@
 #include "colocate/job/targets.h"
 
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <string.h>
+
+/* Encodes the message and replies with it. */
+static tdm_status reply_message(tdm_call *call, const struct tdm__message *message,
+                                const void *structure)
+{
+    tdm_writer *writer;
+    tdm_status status;
+
+    TDM_TRY(tdm_writer_create(&writer));
+    status = tdm__message_encode(message, structure, writer);
+    if (status == TDM_OK) {
+        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
+    }
+    tdm_writer_destroy(writer);
+    return status;
+}
+
+static struct tdm__journal_message journal_to_message(const struct tdm__journal *journal)
+{
+    return (struct tdm__journal_message){journal->next, journal->sums.high, journal->sums.low};
+}
+
+static void get_key(const void *arg, uint32_t index, void *item_out)
+{
+    *(struct tdm__id *)item_out = ((struct tdm__block *const *)arg)[index]->key;
+}
 
 tdm_status tdm__target_reply(tdm_call *call, const struct tdm__place *place,
                              const tdm_region *region, const struct tdm__journal *journal)
 {
     uint32_t count;
     struct tdm__block *const *blocks = tdm__region_blocks(region, &count);
-    tdm_writer *writer;
-    tdm_status status;
+    struct tdm__update_target_message message = {
+        .gpu = place->gpu, .keys = {.count = count, .get = get_key, .arg = blocks}};
 
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, journal == NULL ? 2 : 3);
-    tdm_write_bytes(writer, place->gpu.bytes, sizeof(place->gpu.bytes));
-    tdm_write_array(writer, count);
-    for (uint32_t i = 0; i < count; i++) {
-        tdm_write_bytes(writer, blocks[i]->key.bytes, sizeof(blocks[i]->key.bytes));
-    }
     if (journal != NULL) {
-        tdm__journal_write(journal, writer);
+        message.has_journal = true;
+        message.journal = journal_to_message(journal);
     }
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
-    }
-    tdm_writer_destroy(writer);
-    return status;
+    return reply_message(call, tdm__update_target_table(), &message);
 }
 
 tdm_status tdm__cost_reply(tdm_call *call, const struct tdm__route *route)
 {
     const struct tdm__reshard_cost *cost = &route->cost;
+    const struct tdm__update_cost_message message = {
+        .same_gpu_bytes = cost->edge_bytes[TDM__EDGE_SAME_GPU],
+        .other_gpu_bytes = cost->edge_bytes[TDM__EDGE_SAME_NODE],
+        .copies_max = cost->copies_max,
+        .buckets_count = route->windows_count,
+        .bucket_bytes = route->window_bytes_max,
+        .measured_bytes = route->scales.measured_bytes};
 
-    return tdm_call_reply(call, "uuuuuu", cost->edge_bytes[TDM__EDGE_SAME_GPU],
-                          cost->edge_bytes[TDM__EDGE_SAME_NODE], (uint64_t)cost->copies_max,
-                          (uint64_t)route->windows_count, route->window_bytes_max,
-                          route->scales.measured_bytes);
+    return reply_message(call, tdm__update_cost_table(), &message);
+}
+
+static void get_journal(const void *arg, uint32_t index, void *item_out)
+{
+    struct tdm__journal journal =
+        tdm__mover_journal((struct tdm__mover *)(uintptr_t)arg, index);
+
+    *(struct tdm__journal_message *)item_out = journal_to_message(&journal);
 }
 
 tdm_status tdm__sent_reply(tdm_call *call, struct tdm__mover *mover,
                            uint32_t engine_ranks_count)
 {
     struct tdm__hash hash = tdm__mover_contents(mover);
-    tdm_writer *writer;
-    tdm_status status;
+    const struct tdm__parts_sent_message message = {
+        .hash_high = hash.high,
+        .hash_low = hash.low,
+        .journals = {.count = engine_ranks_count, .get = get_journal, .arg = mover}};
 
-    TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
-    tdm_write_uint(writer, hash.high);
-    tdm_write_uint(writer, hash.low);
-    tdm_write_array(writer, engine_ranks_count);
-    for (uint32_t i = 0; i < engine_ranks_count; i++) {
-        struct tdm__journal journal = tdm__mover_journal(mover, i);
-
-        tdm__journal_write(&journal, writer);
-    }
-    status = tdm_writer_status(writer);
-    if (status == TDM_OK) {
-        status = tdm_call_reply_packed(call, tdm_writer_bytes(writer));
-    }
-    tdm_writer_destroy(writer);
-    return status;
-}
-
-static tdm_status read_id(const tdm_value *value, struct tdm__id *id_out)
-{
-    struct tdm_bytes bytes = tdm_value_bytes(value);
-
-    if (bytes.size_bytes != sizeof(id_out->bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "a target's GPU or key of %zu bytes",
-                         bytes.size_bytes);
-    }
-    memcpy(id_out->bytes, bytes.data, sizeof(id_out->bytes));
-    return TDM_OK;
+    return reply_message(call, tdm__parts_sent_table(), &message);
 }
 
 tdm_status tdm__target_read(const tdm_value *value, struct tdm__target *target_out)
 {
-    const tdm_value *keys = tdm_value_at(value, 1);
-    struct tdm__target target = {.blocks_count = tdm_value_count(keys)};
+    struct tdm__update_target_message message;
+    struct tdm__target target = {.blocks_count = 0};
 
     if (value != NULL && tdm_value_kind_of(value) == TDM_NIL) {
         *target_out = (struct tdm__target){.absent = true};
         return TDM_OK;
     }
+    TDM_TRY(tdm__update_target_decode(value, &message));
+    target.blocks_count = message.keys.count;
     if (target.blocks_count == 0 || target.blocks_count > TDM__DEVICE_BLOCKS_MAX) {
         return tdm__fail(TDM_E_PROTOCOL, "a target of %u blocks", target.blocks_count);
     }
-    TDM_TRY(read_id(tdm_value_at(value, 0), &target.gpu));
+    target.gpu = message.gpu;
     for (uint32_t i = 0; i < target.blocks_count; i++) {
-        TDM_TRY(read_id(tdm_value_at(keys, i), &target.keys[i]));
+        tdm__message_list_read(&message.keys, i, &target.keys[i], sizeof(target.keys[i]));
     }
     *target_out = target;
     return TDM_OK;

@@ -5,6 +5,7 @@
 #include "colocate/job/trainer.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <stdio.h>
@@ -56,19 +57,18 @@ static tdm_status make_mover(struct trainer *trainer, uint64_t image_bytes, bool
     return tdm__mover_create(&mover, &trainer->mover);
 }
 
-/* (in place?, bytes of the weights, [layout of each engine rank …]) → what moving costs */
+/* trainer_connect → update_cost */
 tdm_status tdm__trainer_connect(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const tdm_value *arguments = tdm_call_arguments(call);
-    const tdm_value *list = tdm_value_at(arguments, 2);
-    bool in_place = tdm_value_bool(tdm_value_at(arguments, 0), 0) != 0;
+    struct tdm__trainer_connect_message message;
     uint32_t count = trainer->rank.context.ranks_count;
 
     TDM_TRY(started(trainer));
-    if (tdm_value_count(list) != count) {
+    TDM_TRY(tdm__trainer_connect_decode(tdm_call_arguments(call), &message));
+    if (message.layouts.count != count) {
         return tdm__fail(TDM_E_PROTOCOL, "layouts of %u engine ranks for %u trainer ranks",
-                         tdm_value_count(list), count);
+                         message.layouts.count, count);
     }
     tdm__trainer_disconnect(trainer);
     trainer->engine_layouts = calloc(count, sizeof(*trainer->engine_layouts));
@@ -76,10 +76,12 @@ tdm_status tdm__trainer_connect(tdm_call *call, void *self)
         return tdm__fail(TDM_E_NOMEM, "layouts of %u ranks", count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        TDM_TRY(tdm__layout_decode(tdm_value_bytes(tdm_value_at(list, i)),
-                                   &trainer->engine_layouts[i]));
+        struct tdm_bytes layout;
+
+        tdm__message_list_read(&message.layouts, i, &layout, sizeof(layout));
+        TDM_TRY(tdm__layout_decode(layout, &trainer->engine_layouts[i]));
     }
-    TDM_TRY(make_mover(trainer, tdm_value_uint(tdm_value_at(arguments, 1), 0), in_place));
+    TDM_TRY(make_mover(trainer, message.weights_bytes, message.in_place));
     return tdm__cost_reply(call, trainer->route);
 }
 
@@ -273,26 +275,30 @@ static tdm_status send_bucket(struct trainer *trainer, const struct tdm__id *upd
 
 /* ---- methods: an update by routes ------------------------------------------------------- */
 
-static tdm_status read_targets(struct trainer *trainer, const tdm_value *list,
-                               const tdm_value *journals, bool *go_on_out)
+static tdm_status read_targets(struct trainer *trainer, const struct tdm__message_list *list,
+                               const struct tdm__message_list *journals, bool *go_on_out)
 {
     uint32_t count = trainer->rank.context.ranks_count;
     struct tdm__target *targets;
     tdm_status status = TDM_OK;
 
-    if (tdm_value_count(list) != count) {
-        return tdm__fail(TDM_E_PROTOCOL, "targets of %u engine ranks, there are %u",
-                         tdm_value_count(list), count);
+    if (list->count != count || journals->count != count) {
+        return tdm__fail(TDM_E_PROTOCOL,
+                         "targets of %u engine ranks and %u journals, there are %u ranks",
+                         list->count, journals->count, count);
     }
     targets = calloc(count, sizeof(*targets));
     if (targets == NULL) {
         return tdm__fail(TDM_E_NOMEM, "targets of %u engine ranks", count);
     }
     for (uint32_t i = 0; i < count && status == TDM_OK; i++) {
-        status = tdm__target_read(tdm_value_at(list, i), &targets[i]);
-        if (status == TDM_OK) {
-            status = tdm__journal_read(tdm_value_at(journals, i), &targets[i].journal);
-        }
+        struct tdm__message_value target;
+        struct tdm__journal_message journal;
+
+        tdm__message_list_read(list, i, &target, sizeof(target));
+        tdm__message_list_read(journals, i, &journal, sizeof(journal));
+        status = tdm__target_read(target.value, &targets[i]);
+        targets[i].journal = tdm__journal_of_message(&journal);
         *go_on_out = *go_on_out || targets[i].journal.next > 0;
     }
     if (status == TDM_OK) {
@@ -468,8 +474,8 @@ static tdm_status move_window(struct moving *moving, uint32_t window)
 }
 
 /* An engine that just died may have taken its target along: no reason to end the group. */
-static tdm_status open_targets(struct trainer *trainer, const tdm_value *targets,
-                               const tdm_value *journals)
+static tdm_status open_targets(struct trainer *trainer, const struct tdm__message_list *targets,
+                               const struct tdm__message_list *journals)
 {
     bool go_on = false; /* the same on all ranks: they are told the same */
 
@@ -496,11 +502,10 @@ static tdm_status share_scales(struct trainer *trainer)
 
 /* However it ends, no engine reads what this rank told of, and nothing of it stays mapped. */
 static tdm_status move(struct trainer *trainer, const struct tdm__id *update, uint64_t epoch,
-                       const tdm_value *arguments)
+                       const struct tdm__update_parts_message *message)
 {
     struct moving moving = {.trainer = trainer, .update = update, .epoch = epoch};
-    tdm_status status =
-        open_targets(trainer, tdm_value_at(arguments, 2), tdm_value_at(arguments, 3));
+    tdm_status status = open_targets(trainer, &message->targets, &message->journals);
 
     status = status == TDM_OK ? share_scales(trainer) : status;
     for (uint32_t i = 0; i < trainer->route->windows_count && status == TDM_OK; i++) {
@@ -512,21 +517,18 @@ static tdm_status move(struct trainer *trainer, const struct tdm__id *update, ui
     return status;
 }
 
-/* (update id, epoch, [target of each engine rank …], [journal of each …]) → contents */
+/* update_parts → parts_sent, by the first rank */
 tdm_status tdm__trainer_update_parts(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const tdm_value *arguments = tdm_call_arguments(call);
-    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
-    struct tdm__id id;
+    struct tdm__update_parts_message message;
 
     TDM_TRY(started(trainer));
-    if (trainer->mover == NULL || bytes.size_bytes != sizeof(id.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes, or no route",
-                         bytes.size_bytes);
+    TDM_TRY(tdm__update_parts_decode(tdm_call_arguments(call), &message));
+    if (trainer->mover == NULL) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update by parts without a route");
     }
-    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    TDM_TRY(move(trainer, &id, tdm_value_uint(tdm_value_at(arguments, 1), 0), arguments));
+    TDM_TRY(move(trainer, &message.update, message.epoch, &message));
     return trainer->rank.context.rank == 0
                ? tdm__sent_reply(call, trainer->mover, trainer->rank.context.ranks_count)
                : TDM_OK;
@@ -534,28 +536,27 @@ tdm_status tdm__trainer_update_parts(tdm_call *call, void *self)
 
 /* ---- methods: an update by names -------------------------------------------------------- */
 
-/* (update id, epoch, [is the engine there? …]) → bytes, buckets */
+/* update_names → bytes, buckets */
 tdm_status tdm__trainer_update(tdm_call *call, void *self)
 {
     struct trainer *trainer = self;
-    const tdm_value *arguments = tdm_call_arguments(call);
-    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(arguments, 0));
-    uint64_t epoch = tdm_value_uint(tdm_value_at(arguments, 1), 0);
+    struct tdm__update_names_message message;
     uint32_t engine = trainer->rank.context.rank / trainer->rank.per_engine;
-    struct tdm__id id;
+    bool present;
     uint32_t count;
 
     TDM_TRY(started(trainer));
     count = tdm__sender_buckets_count(trainer->sender);
-    if (bytes.size_bytes != sizeof(id.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "an update id of %zu bytes", bytes.size_bytes);
+    TDM_TRY(tdm__update_names_decode(tdm_call_arguments(call), &message));
+    if (engine >= message.present.count) {
+        return tdm__fail(TDM_E_PROTOCOL, "an update of %u engines for engine %u",
+                         message.present.count, engine);
     }
-    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    trainer->engine_absent =
-        tdm_value_bool(tdm_value_at(tdm_value_at(arguments, 2), engine), 1) == 0;
+    tdm__message_list_read(&message.present, engine, &present, sizeof(present));
+    trainer->engine_absent = !present;
     for (uint32_t bucket = 0; bucket < count; bucket++) {
-        TDM_TRY(tdm__wrap(send_bucket(trainer, &id, epoch, bucket), "bucket %u of %u", bucket,
-                          count));
+        TDM_TRY(tdm__wrap(send_bucket(trainer, &message.update, message.epoch, bucket),
+                          "bucket %u of %u", bucket, count));
     }
     return tdm_call_reply(call, "uu", trainer->manifest->size_bytes, (uint64_t)count);
 }

@@ -9,6 +9,7 @@
 #include "colocate/weights/version_service.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <stdio.h>
@@ -160,12 +161,12 @@ static tdm_status begin(struct tdm__crew *crew, uint64_t base, uint64_t floor,
 static tdm_status call_engines(struct tdm__crew *crew, const char *method,
                                const struct tdm__weight_update *update, uint64_t number)
 {
+    const struct tdm__update_number_message message = {update->id, number};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "bu", (const void *)update->id.bytes, sizeof(update->id.bytes),
-                      number);
+    status = tdm__update_number_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__crew_call(crew, crew->engines, crew->engines_count, method,
                                 tdm_writer_bytes(writer), timeout_of(crew));
@@ -177,12 +178,12 @@ static tdm_status call_engines(struct tdm__crew *crew, const char *method,
 static tdm_status stage_file(struct tdm__crew *crew, const struct tdm__weight_update *update,
                              const char *file)
 {
+    const struct tdm__stage_file_message message = {update->id, update->epoch, file};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "bus", (const void *)update->id.bytes, sizeof(update->id.bytes),
-                      update->epoch, file);
+    status = tdm__stage_file_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__crew_call(crew, crew->engines, crew->engines_count, "stage_file",
                                 tdm_writer_bytes(writer), timeout_of(crew));
@@ -234,36 +235,51 @@ static const tdm_value *answer_of(const struct answers *answers, uint32_t index)
 
 /* ---- where engines keep what ------------------------------------------------------------ */
 
+/* Decodes what engine rank `index` replied to connect; false if it has no layout. */
+static bool read_layout(const struct answers *layouts, uint32_t index,
+                        struct tdm__engine_layout_message *layout_out)
+{
+    return tdm__engine_layout_decode(answer_of(layouts, index), layout_out) == TDM_OK;
+}
+
+static void get_layout(const void *arg, uint32_t index, void *item_out)
+{
+    struct tdm__engine_layout_message layout;
+
+    if (read_layout(arg, index, &layout)) {
+        *(struct tdm_bytes *)item_out = layout.layout;
+    }
+}
+
 static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers *layouts,
                                    struct tdm__weight_cost *cost_out)
 {
     struct answers costs = {.refs = NULL};
-    const tdm_value *cost;
+    struct tdm__engine_layout_message first = {.weights_bytes = 0};
+    struct tdm__trainer_connect_message message = {
+        .in_place = crew->in_place,
+        .layouts = {.count = layouts->count, .get = get_layout, .arg = layouts}};
+    struct tdm__update_cost_message cost;
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
-    tdm_write_bool(writer, crew->in_place);
-    tdm_write_uint(writer, tdm_value_uint(tdm_value_at(answer_of(layouts, 0), 0), 0));
-    tdm_write_array(writer, layouts->count);
-    for (uint32_t i = 0; i < layouts->count; i++) {
-        tdm_write_value(writer, tdm_value_at(answer_of(layouts, i), 1));
-    }
-    status = tdm_writer_status(writer);
+    message.weights_bytes = read_layout(layouts, 0, &first) ? first.weights_bytes : 0;
+    status = tdm__trainer_connect_encode(&message, writer);
     if (status == TDM_OK) {
         status = ask_all(crew, crew->trainers, crew->trainers_count, "connect",
                          tdm_writer_bytes(writer), &costs);
     }
     if (status == TDM_OK) {
-        cost = answer_of(&costs, 0);
-        *cost_out = (struct tdm__weight_cost){
-            .same_gpu_bytes = tdm_value_uint(tdm_value_at(cost, 0), 0),
-            .other_gpu_bytes = tdm_value_uint(tdm_value_at(cost, 1), 0),
-            .copies_max = tdm_value_uint(tdm_value_at(cost, 2), 0),
-            .buckets_count = tdm_value_uint(tdm_value_at(cost, 3), 0),
-            .bucket_bytes = tdm_value_uint(tdm_value_at(cost, 4), 0),
-            .measured_bytes = tdm_value_uint(tdm_value_at(cost, 5), 0)};
+        status = tdm__update_cost_decode(answer_of(&costs, 0), &cost);
+    }
+    if (status == TDM_OK) {
+        *cost_out = (struct tdm__weight_cost){.same_gpu_bytes = cost.same_gpu_bytes,
+                                              .other_gpu_bytes = cost.other_gpu_bytes,
+                                              .copies_max = cost.copies_max,
+                                              .buckets_count = cost.buckets_count,
+                                              .bucket_bytes = cost.bucket_bytes,
+                                              .measured_bytes = cost.measured_bytes};
         crew->window_bytes = cost_out->bucket_bytes;
     }
     answers_fini(&costs);
@@ -274,19 +290,23 @@ static tdm_status connect_trainers(struct tdm__crew *crew, const struct answers 
 static bool all_have_layouts(const struct answers *layouts)
 {
     for (uint32_t i = 0; i < layouts->count; i++) {
-        if (tdm_value_count(answer_of(layouts, i)) != 2) {
+        struct tdm__engine_layout_message layout;
+
+        if (!read_layout(layouts, i, &layout)) {
             return false;
         }
     }
     return true;
 }
 
-/* Of what engine rank `index` answered; 0 where it has none. */
-static uint64_t layout_sum(const tdm_value *answer)
+/* Returns the checksum of the layout that engine rank `index` replied; 0 if it has none. */
+static uint64_t layout_sum(const struct answers *layouts, uint32_t index)
 {
-    struct tdm_bytes layout = tdm_value_bytes(tdm_value_at(answer, 1));
+    struct tdm__engine_layout_message message;
 
-    return layout.size_bytes == 0 ? 0 : tdm__checksum_tensor(layout.data, layout.size_bytes);
+    return !read_layout(layouts, index, &message) || message.layout.size_bytes == 0
+               ? 0
+               : tdm__checksum_tensor(message.layout.data, message.layout.size_bytes);
 }
 
 /* For engines that come back. */
@@ -328,7 +348,7 @@ tdm_status tdm__weight_update_connect(struct tdm__crew *crew, const tdm_value *m
         crew->in_place =
             strcmp(crew->spec->update_mode, "donate") == 0 && !tdm__crew_is_far(crew);
         for (uint32_t i = 0; i < crew->engines_count; i++) {
-            crew->layouts[i] = layout_sum(answer_of(&layouts, i));
+            crew->layouts[i] = layout_sum(&layouts, i);
         }
     }
     if (status == TDM_OK && !crew->by_parts && tdm__crew_is_far(crew)) {
@@ -353,7 +373,7 @@ tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t eng
 
     crew->lines_stand = false;
     for (uint32_t i = 0; i < crew->per_engine && status == TDM_OK; i++) {
-        if (layout_sum(answer_of(&layouts, i)) != crew->layouts[first + i]) {
+        if (layout_sum(&layouts, i) != crew->layouts[first + i]) {
             status = tdm__fail(TDM_E_STATE,
                                "engine/%u/%u keeps its weights elsewhere than the one before "
                                "it did, for which trainers have their routes",
@@ -366,28 +386,51 @@ tdm_status tdm__weight_update_connect_again(struct tdm__crew *crew, uint32_t eng
 
 /* ---- by parts --------------------------------------------------------------------------- */
 
+struct parts {
+    const struct tdm__crew *crew;
+    const struct answers *targets;
+    const struct answers *shadows;
+};
+
+/* Leaves nil for an engine rank that is absent. */
+static void get_target(const void *arg, uint32_t index, void *item_out)
+{
+    const struct parts *parts = arg;
+
+    if (parts->crew->engines[index] != NULL) {
+        ((struct tdm__message_value *)item_out)->value = answer_of(parts->targets, index);
+    }
+}
+
+/* Leaves an empty journal for an engine rank that is absent or has nothing. */
+static void get_journal(const void *arg, uint32_t index, void *item_out)
+{
+    const struct parts *parts = arg;
+    struct tdm__update_target_message shadow;
+
+    if (parts->crew->engines[index] != NULL &&
+        tdm__update_target_decode(answer_of(parts->shadows, index), &shadow) == TDM_OK &&
+        shadow.has_journal) {
+        *(struct tdm__journal_message *)item_out = shadow.journal;
+    }
+}
+
 /* Where each engine rank's parts go, and what it says it has of them already. */
 static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
                              const struct answers *targets, const struct answers *shadows,
                              struct answers *contents)
 {
+    const struct parts parts = {crew, targets, shadows};
+    const struct tdm__update_parts_message message = {
+        .update = update->id,
+        .epoch = update->epoch,
+        .targets = {.count = targets->count, .get = get_target, .arg = &parts},
+        .journals = {.count = shadows->count, .get = get_journal, .arg = &parts}};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 4);
-    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
-    tdm_write_uint(writer, update->epoch);
-    tdm_write_array(writer, targets->count);
-    for (uint32_t i = 0; i < targets->count; i++) {
-        tdm_write_value(writer, crew->engines[i] == NULL ? NULL : answer_of(targets, i));
-    }
-    tdm_write_array(writer, shadows->count);
-    for (uint32_t i = 0; i < shadows->count; i++) {
-        tdm_write_value(
-            writer, crew->engines[i] == NULL ? NULL : tdm_value_at(answer_of(shadows, i), 2));
-    }
-    status = tdm_writer_status(writer);
+    status = tdm__update_parts_encode(&message, writer);
     if (status == TDM_OK) {
         status = ask_all(crew, crew->trainers, crew->trainers_count, "update_parts",
                          tdm_writer_bytes(writer), contents);
@@ -400,16 +443,17 @@ static tdm_status send_parts(struct tdm__crew *crew, const struct tdm__weight_up
 static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight_update *update,
                                 const tdm_value *contents)
 {
+    struct tdm__prepare_parts_message message = {.update = update->id};
+    struct tdm__parts_sent_message sent;
     tdm_writer *writer;
     tdm_status status;
 
+    TDM_TRY(tdm__parts_sent_decode(contents, &sent));
+    message.hash_high = sent.hash_high;
+    message.hash_low = sent.hash_low;
+    message.journals = sent.journals;
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 4);
-    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
-    for (uint32_t i = 0; i < 3; i++) {
-        tdm_write_value(writer, tdm_value_at(contents, i));
-    }
-    status = tdm_writer_status(writer);
+    status = tdm__prepare_parts_encode(&message, writer);
     if (status == TDM_OK) {
         status = tdm__crew_call(crew, crew->engines, crew->engines_count, "prepare_parts",
                                 tdm_writer_bytes(writer), timeout_of(crew));
@@ -421,12 +465,12 @@ static tdm_status prepare_parts(struct tdm__crew *crew, const struct tdm__weight
 static tdm_status take_shadows(struct tdm__crew *crew, const struct tdm__weight_update *update,
                                struct answers *shadows)
 {
+    const struct tdm__update_number_message message = {update->id, update->epoch};
     tdm_writer *writer;
     tdm_status status;
 
     TDM_TRY(tdm_writer_create(&writer));
-    status = tdm_pack(writer, "bu", (const void *)update->id.bytes, sizeof(update->id.bytes),
-                      update->epoch);
+    status = tdm__update_number_encode(&message, writer);
     if (status == TDM_OK) {
         status = ask_all(crew, crew->engines, crew->engines_count, "take_shadow",
                          tdm_writer_bytes(writer), shadows);
@@ -465,18 +509,24 @@ static tdm_status stage_parts(struct tdm__crew *crew, const struct tdm__weight_u
 
 /* ---- by name ---------------------------------------------------------------------------- */
 
-/* (update id, epoch, [is the engine there? …]) */
+/* Says of each engine whether it is there. */
+static void get_present(const void *arg, uint32_t index, void *item_out)
+{
+    const struct tdm__crew *crew = arg;
+
+    *(bool *)item_out = crew->engines[(size_t)index * crew->per_engine] != NULL;
+}
+
 static tdm_status write_update(tdm_writer *writer, const struct tdm__crew *crew,
                                const struct tdm__weight_update *update)
 {
-    tdm_write_array(writer, 3);
-    tdm_write_bytes(writer, update->id.bytes, sizeof(update->id.bytes));
-    tdm_write_uint(writer, update->epoch);
-    tdm_write_array(writer, crew->engines_count / crew->per_engine);
-    for (uint32_t i = 0; i < crew->engines_count; i += crew->per_engine) {
-        tdm_write_bool(writer, crew->engines[i] != NULL);
-    }
-    return tdm_writer_status(writer);
+    const struct tdm__update_names_message message = {
+        .update = update->id,
+        .epoch = update->epoch,
+        .present = {
+            .count = crew->engines_count / crew->per_engine, .get = get_present, .arg = crew}};
+
+    return tdm__update_names_encode(&message, writer);
 }
 
 static tdm_status stage_buckets(struct tdm__crew *crew, const struct tdm__weight_update *update)

@@ -78,6 +78,12 @@ void tdm__journal_write(const struct tdm__journal *journal, tdm_writer *writer)
     (void)tdm__journal_encode(&message, writer);
 }
 
+struct tdm__journal tdm__journal_of_message(const struct tdm__journal_message *message)
+{
+    return (struct tdm__journal){
+        .next = message->next, .sums = {.high = message->sums_high, .low = message->sums_low}};
+}
+
 tdm_status tdm__journal_read(const tdm_value *value, struct tdm__journal *journal_out)
 {
     struct tdm__journal_message message;
@@ -87,7 +93,6 @@ tdm_status tdm__journal_read(const tdm_value *value, struct tdm__journal *journa
         return TDM_OK;
     }
     TDM_TRY(tdm__journal_decode(value, &message));
-    *journal_out = (struct tdm__journal){
-        .next = message.next, .sums = {.high = message.sums_high, .low = message.sums_low}};
+    *journal_out = tdm__journal_of_message(&message);
     return TDM_OK;
 }

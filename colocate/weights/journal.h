@@ -4,6 +4,7 @@
 #define TDM_COLOCATE_WEIGHTS_JOURNAL_H
 
 #include "colocate/weights/handle.h"
+#include "runtime/messages/messages.h"
 
 /* An update that was aborted is begun anew with the same bytes.  What a member has by then it
  * need not get again: it tells its journal, and whoever sends goes on behind it if the journal
@@ -48,6 +49,7 @@ struct tdm__journal tdm__bookkeeper_tell(const struct tdm__bookkeeper *bookkeepe
 
 /* As calls carry it: (next, high, low).  TDM_E_PROTOCOL; nil is an empty one. */
 void tdm__journal_write(const struct tdm__journal *journal, tdm_writer *writer);
+struct tdm__journal tdm__journal_of_message(const struct tdm__journal_message *message);
 tdm_status tdm__journal_read(const tdm_value *value, struct tdm__journal *journal_out);
 
 #endif

@@ -18,12 +18,13 @@ static tdm_status read_keys(uint32_t count, size_t key_bytes, struct tdm__target
     tdm_status status;
 
     assert_int_equal(tdm_writer_create(&writer), TDM_OK);
-    tdm_write_array(writer, 2);
+    tdm_write_array(writer, 3);
     tdm_write_bytes(writer, bytes, 16);
     tdm_write_array(writer, count);
     for (uint32_t i = 0; i < count; i++) {
         tdm_write_bytes(writer, bytes + i, key_bytes);
     }
+    tdm_write_nil(writer);
     assert_int_equal(tdm_document_parse(tdm_writer_bytes(writer), &document), TDM_OK);
     status = tdm__target_read(tdm_document_root(document), target);
     tdm_document_destroy(document);
