@@ -7,6 +7,7 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,24 +22,22 @@ void tdm_actor_describe(tdm_actor *actor, struct tdm_actor_info *info_out)
     *info_out = actor->link->info;
 }
 
-enum { EXISTING_VALUES = 3, /* a description has more */ FIND_TRIES = 8, WHY_MS = 200 };
+enum { FIND_TRIES = 8, WHY_MS = 200 };
 
 /* ---- create ----------------------------------------------------------------------------- */
 
-/* (id, class, description) of the actor that has the name. */
+/* `answer` is a message actor_found about the actor that has the name. */
 static void become_existing(struct tdm__link *link, const tdm_value *answer)
 {
-    const char *id_text;
-    const char *class_name;
-    const tdm_value *description;
+    struct tdm__actor_found_message found;
     struct tdm__id id;
-    tdm_status status = tdm_unpack(answer, "ssv", &id_text, &class_name, &description);
+    tdm_status status = tdm__actor_found_decode(answer, &found);
 
     if (status == TDM_OK) {
-        status = tdm__id_parse(id_text, &id);
+        status = tdm__id_parse(found.id, &id);
     }
     if (status == TDM_OK) {
-        tdm__link_becomes(link, &id, class_name, description);
+        tdm__link_becomes(link, &id, found.class_name, found.description.value);
     } else {
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
     }
@@ -58,7 +57,8 @@ static void on_described(void *arg, struct tdm__reply *reply)
         tdm__link_die(link, reply->status, reply->detail);
     } else if (tdm_document_parse(reply->packed, &document) != TDM_OK) {
         tdm__link_die(link, TDM_E_PROTOCOL, tdm_error_detail());
-    } else if (tdm_value_count(tdm_document_root(document)) == EXISTING_VALUES) {
+    } else if (tdm_value_count(tdm_document_root(document)) ==
+               tdm__actor_found_table()->fields_count) {
         become_existing(link, tdm_document_root(document));
         tdm_document_destroy(document);
     } else {
@@ -100,10 +100,10 @@ static tdm_status ask_for_actor(struct tdm__link *link, const struct tdm__actor_
     return status;
 }
 
-/* "actor.arguments" (id, arguments, ""), or (id, nil, why there are none) */
 static tdm_status tell_arguments(struct tdm__link *link, const struct tdm_bytes *packed,
                                  const char *failure)
 {
+    struct tdm__actor_arguments_message message = {.actor = link->id, .failure = failure};
     struct tdm__request request = {.method = "actor.arguments", .deadline_ms = TDM__NEVER};
     struct tdm__conn *daemon;
     tdm_writer *writer;
@@ -111,15 +111,10 @@ static tdm_status tell_arguments(struct tdm__link *link, const struct tdm_bytes 
 
     TDM_TRY(tdm__runtime_daemon(link->runtime, &daemon));
     TDM_TRY(tdm_writer_create(&writer));
-    tdm_write_array(writer, 3);
-    tdm_write_bytes(writer, link->id.bytes, sizeof(link->id.bytes));
     if (packed != NULL) {
-        tdm_write_bytes(writer, packed->data, packed->size_bytes);
-    } else {
-        tdm_write_nil(writer);
+        message.arguments = *packed;
     }
-    tdm_write_string(writer, failure);
-    status = tdm_writer_status(writer);
+    status = tdm__actor_arguments_encode(&message, writer);
     if (status == TDM_OK) {
         request.packed = tdm_writer_bytes(writer);
         status = tdm__conn_call(daemon, &request, NULL, NULL, NULL);
@@ -361,21 +356,19 @@ tdm_status tdm_actor_wait_ready(tdm_actor *actor, int64_t timeout_ms)
 
 /* ---- find ------------------------------------------------------------------------------- */
 
-/* answer: (id, class name, description) */
+/* `answer` is a message actor_found. */
 static tdm_status adopt_found(tdm_runtime *runtime, const char *name, const tdm_value *answer,
                               struct tdm__link **link_out)
 {
-    const char *id_text;
-    const char *class_name;
-    const tdm_value *description;
+    struct tdm__actor_found_message found;
     struct tdm__id id;
 
-    TDM_TRY(tdm_unpack(answer, "ssv", &id_text, &class_name, &description));
-    TDM_TRY(tdm__id_parse(id_text, &id));
+    TDM_TRY(tdm__actor_found_decode(answer, &found));
+    TDM_TRY(tdm__id_parse(found.id, &id));
     *link_out = tdm__link_find(runtime, &id);
     if (*link_out == NULL) {
-        TDM_TRY(tdm__link_create(runtime, &id, name, class_name, link_out));
-        tdm__link_found(*link_out, description);
+        TDM_TRY(tdm__link_create(runtime, &id, name, found.class_name, link_out));
+        tdm__link_found(*link_out, found.description.value);
     }
     return TDM_OK;
 }

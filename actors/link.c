@@ -10,6 +10,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,28 +38,30 @@ tdm_status tdm__link_call(struct tdm__link *link, struct tdm__outgoing *outgoing
 
 /* ---- where it is ------------------------------------------------------------------------ */
 
-/* description: (pid, node id, [gpu …], unix address or nil, tcp address or nil, incarnation) */
 static tdm_status read_description(struct tdm__link *link, const tdm_value *description,
                                    char *address, size_t room)
 {
-    const tdm_value *gpus = tdm_value_at(description, 2);
-    const char *node_id = tdm_value_string(tdm_value_at(description, 1), "");
-    bool here = strcmp(node_id, link->runtime->node_id) == 0;
-    const char *chosen = tdm_value_string(tdm_value_at(description, here ? 3 : 4), NULL);
+    struct tdm__actor_description_message message;
+    const char *chosen;
+    bool here;
 
+    TDM_TRY(tdm__actor_description_decode(description, &message));
+    here = strcmp(message.node_id, link->runtime->node_id) == 0;
+    chosen = here ? message.unix_address : message.tcp_address;
     if (chosen == NULL) {
         return tdm__fail(TDM_E_PROTOCOL, "actor %s on node %s has no %s address", link->label,
-                         node_id, here ? "unix" : "tcp");
+                         message.node_id, here ? "unix" : "tcp");
     }
     (void)snprintf(address, room, "%s", chosen);
-    link->info.pid = tdm_value_int(tdm_value_at(description, 0), 0);
-    (void)snprintf(link->info.node_id, sizeof(link->info.node_id), "%s", node_id);
+    link->info.pid = message.pid;
+    (void)snprintf(link->info.node_id, sizeof(link->info.node_id), "%s", message.node_id);
     link->info.gpus_count = 0;
-    for (uint32_t i = 0; i < tdm_value_count(gpus) && i < TDM__RUNTIME_GPUS_MAX; i++) {
-        link->info.gpu_indices[i] = (uint32_t)tdm_value_uint(tdm_value_at(gpus, i), 0);
+    for (uint32_t i = 0; i < message.gpu_indices.count && i < TDM__RUNTIME_GPUS_MAX; i++) {
+        tdm__message_list_read(&message.gpu_indices, i, &link->info.gpu_indices[i],
+                               sizeof(link->info.gpu_indices[i]));
         link->info.gpus_count++;
     }
-    link->incarnation = tdm_value_uint(tdm_value_at(description, 5), link->incarnation);
+    link->incarnation = message.incarnation;
     return TDM_OK;
 }
 

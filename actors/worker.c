@@ -16,6 +16,7 @@
 #include "runtime/error.h"
 #include "runtime/log.h"
 #include "runtime/loop/standby.h"
+#include "runtime/messages/messages.h"
 #include "runtime/step.h"
 
 #include <dlfcn.h>
@@ -203,16 +204,19 @@ static tdm_status construct(struct tdm__worker *worker)
     return tdm__wrap(status, "its constructor");
 }
 
-/* Tells the daemon: (status, detail, unix address, tcp address). */
+/* Tells the daemon how the constructor ended. */
 static tdm_status report(struct tdm__worker *worker, tdm_status status)
 {
+    const struct tdm__actor_constructed_message message = {
+        .status = status,
+        .detail = status == TDM_OK ? "" : tdm_error_detail(),
+        .unix_address = worker->unix_address,
+        .tcp_address = worker->tcp_address[0] == '\0' ? NULL : worker->tcp_address};
     tdm_writer *writer;
     tdm_status told;
 
     TDM_TRY(tdm_writer_create(&writer));
-    told = tdm_pack(writer, "isss", (int64_t)status, status == TDM_OK ? "" : tdm_error_detail(),
-                    worker->unix_address,
-                    worker->tcp_address[0] == '\0' ? NULL : worker->tcp_address);
+    told = tdm__actor_constructed_encode(&message, writer);
     if (told == TDM_OK) {
         told = tdm__runtime_ask(worker->runtime, "actor.constructed", tdm_writer_bytes(writer),
                                 READY_TIMEOUT_MS, NULL);

@@ -4,6 +4,7 @@
 #include "runtime/clock.h"
 #include "runtime/error.h"
 #include "runtime/log.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,11 +66,12 @@ void tdm__actor_entry_start_on_other(struct actor_entry *entry)
             entry, &(struct tdm__reply){.status = TDM_E_NOMEM, .detail = tdm_error_detail()});
         return;
     }
-    tdm_write_array(writer, 4);
-    tdm__actor_spec_write(writer, entry->spec);
-    tdm__grant_write(writer, &entry->record.grant);
-    tdm_write_string(writer, entry->record.name_key);
-    tdm_write_uint(writer, entry->lifecycle.incarnation);
+    (void)tdm__actor_start_encode(
+        &(struct tdm__actor_start_message){.spec = tdm__actor_spec_to_message(entry->spec),
+                                           .grant = tdm__grant_to_message(&entry->record.grant),
+                                           .name_key = entry->record.name_key,
+                                           .incarnation = entry->lifecycle.incarnation},
+        writer);
     tdm__node_forward(entry->node, &entry->record.node, "actor.start", tdm_writer_bytes(writer),
                       TDM__NEVER, on_started_there, entry);
     tdm_writer_destroy(writer);
@@ -99,14 +101,14 @@ static void on_home_told(void *arg, struct tdm__reply *reply)
 void tdm__actor_entry_tell_home(const struct actor_entry *entry, tdm_status status,
                                 const char *text)
 {
+    const struct tdm__actor_ended_message message = {entry->spec->id, status, text};
     tdm_writer *writer;
 
     if (tdm__id_is_none(&entry->home) || entry->node->stopping ||
         tdm_writer_create(&writer) != TDM_OK) {
         return;
     }
-    if (tdm_pack(writer, "bis", (const void *)entry->spec->id.bytes,
-                 sizeof(entry->spec->id.bytes), (int64_t)status, text) == TDM_OK) {
+    if (tdm__actor_ended_encode(&message, writer) == TDM_OK) {
         tdm__node_forward(entry->node, &entry->home, "actor.ended", tdm_writer_bytes(writer),
                           tdm__deadline_in(LEAVE_MS), on_home_told, NULL);
     }

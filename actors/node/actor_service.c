@@ -3,6 +3,7 @@
 #include "actors/node/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,16 +57,9 @@ static void serve_create(struct tdm__node *node, struct tdm__incoming *incoming)
 
 /* The entry that waits for arguments of this peer; NULL if it has ended meanwhile. */
 static tdm_status find_awaiting(struct tdm__node *node, const struct tdm__incoming *incoming,
-                                const tdm_value *value, struct actor_entry **entry_out)
+                                const struct tdm__id *id, struct actor_entry **entry_out)
 {
-    struct tdm_bytes bytes = tdm_value_bytes(tdm_value_at(value, 0));
-    struct tdm__id id;
-
-    if (bytes.size_bytes != sizeof(id.bytes)) {
-        return tdm__fail(TDM_E_PROTOCOL, "actor.arguments: (id, arguments, failure)");
-    }
-    memcpy(id.bytes, bytes.data, sizeof(id.bytes));
-    *entry_out = tdm__actor_entry_find(node, &id);
+    *entry_out = tdm__actor_entry_find(node, id);
     if (*entry_out != NULL &&
         (!(*entry_out)->spec->awaits_arguments ||
          !tdm__id_equal(&(*entry_out)->spec->creator, &tdm__incoming_peer(incoming)->id))) {
@@ -81,28 +75,25 @@ static void refuse_arguments(struct actor_entry *entry, const char *why)
         entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS_FAILED, .detail = why});
 }
 
-/* From its creator: (id, arguments, ""), or (id, nil, why there are none). */
+/* From its creator. */
 static void serve_arguments(struct tdm__node *node, struct tdm__incoming *incoming)
 {
     struct actor_entry *entry = NULL;
-    const tdm_value *value;
-    const tdm_value *arguments;
-    tdm_status status = tdm__incoming_value(incoming, &value);
+    struct tdm__actor_arguments_message message;
+    tdm_status status = tdm__incoming_decode(incoming, tdm__actor_arguments_table(), &message);
 
     if (status == TDM_OK) {
-        status = find_awaiting(node, incoming, value, &entry);
+        status = find_awaiting(node, incoming, &message.actor, &entry);
     }
     if (status != TDM_OK) {
         fail_here(incoming, status);
         return;
     }
-    arguments = tdm_value_at(value, 1);
     if (entry == NULL) {
         /* nobody needs them */
-    } else if (tdm_value_kind_of(arguments) != TDM_BYTES) {
-        refuse_arguments(entry, tdm_value_string(tdm_value_at(value, 2), "?"));
-    } else if (tdm__actor_spec_set_arguments(entry->spec, tdm_value_bytes(arguments)) ==
-               TDM_OK) {
+    } else if (message.arguments.data == NULL) {
+        refuse_arguments(entry, message.failure == NULL ? "?" : message.failure);
+    } else if (tdm__actor_spec_set_arguments(entry->spec, message.arguments) == TDM_OK) {
         entry->waits_for[0] = '\0';
         tdm__actor_entry_handle(entry, (struct actor_event){.kind = ACTOR_ON_ARGUMENTS});
     } else {
@@ -111,18 +102,16 @@ static void serve_arguments(struct tdm__node *node, struct tdm__incoming *incomi
     tdm__incoming_reply_pack(incoming, "");
 }
 
-/* (spec, grant, name key, incarnation) */
 static tdm_status read_start(struct tdm__incoming *incoming, struct tdm__actor_spec **spec,
                              struct tdm__actor_record *record, uint32_t *incarnation)
 {
-    const tdm_value *value;
+    struct tdm__actor_start_message message;
 
-    TDM_TRY(tdm__incoming_value(incoming, &value));
-    TDM_TRY(tdm__grant_read(tdm_value_at(value, 1), &record->grant));
-    (void)snprintf(record->name_key, sizeof(record->name_key), "%s",
-                   tdm_value_string(tdm_value_at(value, 2), ""));
-    *incarnation = (uint32_t)tdm_value_uint(tdm_value_at(value, 3), 0);
-    return tdm__actor_spec_read(tdm_value_at(value, 0), spec);
+    TDM_TRY(tdm__incoming_decode(incoming, tdm__actor_start_table(), &message));
+    TDM_TRY(tdm__grant_of_message(&message.grant, &record->grant));
+    (void)snprintf(record->name_key, sizeof(record->name_key), "%s", message.name_key);
+    *incarnation = message.incarnation;
+    return tdm__actor_spec_of_message(&message.spec, spec);
 }
 
 static void fill_record(struct tdm__actor_record *record, const struct tdm__actor_spec *spec,
@@ -190,46 +179,39 @@ static void serve_start(struct tdm__node *node, struct tdm__incoming *incoming)
 static void serve_constructed(struct tdm__node *node, struct tdm__incoming *incoming)
 {
     struct actor_entry *entry = tdm__actor_entry_find(node, &tdm__incoming_peer(incoming)->id);
-    int64_t status;
-    const char *detail;
-    const char *unix_address;
-    const char *tcp_address;
+    struct tdm__actor_constructed_message message;
 
     if (entry == NULL || entry->worker == NULL ||
         tdm__incoming_peer(incoming)->kind != TDM__PEER_WORKER) {
         tdm__incoming_fail(incoming, TDM_E_NOT_FOUND, "no process of an actor of this node");
         return;
     }
-    if (tdm__incoming_unpack(incoming, "isss", &status, &detail, &unix_address, &tcp_address) !=
-        TDM_OK) {
+    if (tdm__incoming_decode(incoming, tdm__actor_constructed_table(), &message) != TDM_OK) {
         fail_here(incoming, TDM_E_PROTOCOL);
         return;
     }
-    tdm__actor_entry_constructed(entry, tdm__incoming_peer(incoming)->pid, (tdm_status)status,
-                                 detail, unix_address, tcp_address);
+    tdm__actor_entry_constructed(entry, tdm__incoming_peer(incoming)->pid,
+                                 (tdm_status)message.status, message.detail,
+                                 message.unix_address, message.tcp_address);
     tdm__incoming_reply_pack(incoming, "");
 }
 
 /* ---- the end of one --------------------------------------------------------------------- */
 
-/* From another node's daemon: (id, status, text). */
+/* From another node's daemon. */
 static void serve_ended(struct tdm__node *node, struct tdm__incoming *incoming)
 {
     const struct tdm__identity *peer = tdm__incoming_peer(incoming);
-    const void *bytes;
-    size_t size_bytes;
-    int64_t status;
-    const char *text;
-    struct tdm__id actor;
+    struct tdm__actor_ended_message message;
 
     if (peer->kind != TDM__PEER_DAEMON ||
-        tdm__incoming_unpack(incoming, "bis", &bytes, &size_bytes, &status, &text) != TDM_OK ||
-        size_bytes != sizeof(actor.bytes) || status >= TDM_OK || text == NULL) {
+        tdm__incoming_decode(incoming, tdm__actor_ended_table(), &message) != TDM_OK ||
+        message.status >= TDM_OK) {
         tdm__incoming_fail(incoming, TDM_E_PROTOCOL, "actor.ended: (id, status, text)");
         return;
     }
-    memcpy(actor.bytes, bytes, sizeof(actor.bytes));
-    tdm__node_actor_ended_there(node, &peer->id, &actor, (tdm_status)status, text);
+    tdm__node_actor_ended_there(node, &peer->id, &message.actor, (tdm_status)message.status,
+                                message.text);
     tdm__incoming_reply_pack(incoming, "");
 }
 

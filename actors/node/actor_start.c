@@ -4,6 +4,7 @@
 #include "actors/node/actor_entry.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -100,16 +101,16 @@ void tdm__actor_entry_describe(const struct actor_entry *entry, tdm_writer *writ
 {
     char node_id[TDM__ID_TEXT_BYTES];
 
-    tdm_write_array(writer, 6);
-    tdm_write_int(writer, entry->pid);
-    tdm_write_string(writer, tdm__id_text(&entry->node->record.id, node_id));
-    tdm_write_array(writer, entry->record.grant.gpus_count);
-    for (uint32_t i = 0; i < entry->record.grant.gpus_count; i++) {
-        tdm_write_uint(writer, entry->record.grant.gpu_indices[i]);
-    }
-    tdm_write_string(writer, entry->unix_address);
-    tdm_write_string(writer, entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address);
-    tdm_write_uint(writer, entry->lifecycle.incarnation);
+    const struct tdm__actor_description_message message = {
+        .pid = entry->pid,
+        .node_id = tdm__id_text(&entry->node->record.id, node_id),
+        .gpu_indices = {.count = entry->record.grant.gpus_count,
+                        .items = entry->record.grant.gpu_indices},
+        .unix_address = entry->unix_address,
+        .tcp_address = entry->tcp_address[0] == '\0' ? NULL : entry->tcp_address,
+        .incarnation = entry->lifecycle.incarnation};
+
+    (void)tdm__actor_description_encode(&message, writer);
 }
 
 void tdm__actor_entry_answer_described(const struct actor_entry *entry,

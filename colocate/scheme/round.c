@@ -5,15 +5,13 @@
 #include "actors/runtime.h"
 #include "runtime/clock.h"
 #include "runtime/error.h"
+#include "runtime/messages/messages.h"
 
 #include <tandem/weights.h>
 
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Of a description of an actor: see actors/link.c. */
-enum { DESCRIBED_INCARNATION = 5 };
 
 enum { ALIVE_MS = 300, RECEIVERS_BITS = 32 };
 
@@ -86,10 +84,10 @@ const char *tdm__round_member_text(const struct tdm__member *member,
 
 static bool is_restarted(const tdm_document *description, const struct tdm__member *member)
 {
-    uint64_t restarts =
-        tdm_value_uint(tdm_value_at(tdm_document_root(description), DESCRIBED_INCARNATION), 0);
+    struct tdm__actor_description_message message;
 
-    return restarts > member->incarnation >> RECEIVERS_BITS;
+    return tdm__actor_description_decode(tdm_document_root(description), &message) == TDM_OK &&
+           message.incarnation > member->incarnation >> RECEIVERS_BITS;
 }
 
 static tdm_status ask_about(const struct tdm__round *round, const struct tdm__member *member,
